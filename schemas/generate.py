@@ -1,0 +1,93 @@
+"""What a token-in / token-out engine sends: one stream event or one whole response.
+
+Field names are the engine's wire names (vLLM 0.33 `/inference/v1/generate`). Unknown fields are ignored, so that a newer
+engine can talk to an older worker.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+MAX_TOKEN_ID = 2**31 - 1
+
+TokenId = Annotated[int, Meta(ge=0, le=MAX_TOKEN_ID)]
+"""An id a tokenizer may hold: negative and absurd ids are refused before any decode."""
+
+
+class Usage(Struct, frozen=True):
+    """Token counts of one response, in tokens."""
+
+    prompt_tokens: int = 0
+    total_tokens: int = 0
+    completion_tokens: int | None = 0
+    prompt_tokens_details: None = None
+    completion_tokens_details: None = None
+
+
+class GenerateLogprob(Struct, frozen=True):
+    """One candidate, in either generation of the format.
+
+    Engines of today send the integer `token_id`; older builds send `token` = the string `token_id:<decimal id>`.
+    """
+
+    token_id: TokenId | None = None
+    token: str | None = None
+    logprob: float = -9999.0
+
+
+class GenerateLogprobEntry(Struct, frozen=True):
+    """One generated position: the sampled id and the engine's candidates (sampled first, then by rank)."""
+
+    token_id: TokenId | None = None
+    token: str | None = None
+    logprob: float = -9999.0
+    top_logprobs: list[GenerateLogprob] | None = None
+
+
+class GenerateLogprobs(Struct, frozen=True):
+    content: list[GenerateLogprobEntry] | None = None
+
+
+class GenerateStreamChoice(Struct, frozen=True):
+    """New ids of one choice. `token_ids` is the delta; empty with a `finish_reason` is legal."""
+
+    index: Annotated[int, Meta(ge=0)]
+    token_ids: list[TokenId] | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    logprobs: GenerateLogprobs | None = None
+
+
+class GenerateChunk(Struct, frozen=True):
+    """One event of the engine's stream: `choices` may be empty (usage only)."""
+
+    choices: list[GenerateStreamChoice]
+    request_id: str | None = None
+    output_mode: str = "tokens"
+    usage: Usage | None = None
+    prompt_token_ids: list[TokenId] | None = None
+    metrics: dict[str, Any] | None = None
+
+
+class GenerateChoice(Struct, frozen=True):
+    """A finished choice: all sampled ids, stop token included. A missing `finish_reason` means "stop"."""
+
+    index: Annotated[int, Meta(ge=0)]
+    token_ids: list[TokenId] | None = None
+    finish_reason: str | None = "stop"
+    stop_reason: int | str | None = None
+    logprobs: GenerateLogprobs | None = None
+
+
+class GenerateResponse(Struct, frozen=True):
+    """The engine's whole answer to one prompt. Its own `usage` is not read: counts are recomputed."""
+
+    choices: list[GenerateChoice]
+    request_id: str | None = None
+    output_mode: str = "tokens"
+    prompt_token_ids: list[TokenId] | None = None
+    prompt_logprobs: list[Any] | None = None
+    kv_transfer_params: dict[str, Any] | None = None
+    metrics: dict[str, Any] | None = None

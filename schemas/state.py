@@ -1,0 +1,73 @@
+"""What is carried from one chunk to the next: `StreamState`, one small value per choice.
+
+Unknown fields are refused: state that another version wrote is understood on purpose or not at all.
+New fields go to the end, with a default; a change of meaning raises `STATE_VERSION`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+STATE_VERSION = 1
+MAX_STATE_BYTES = 256 * 1024
+"""Encoded size that is refused unread: several times the largest legal state (all caps full)."""
+
+Offset = Annotated[int, Meta(ge=0, le=2**53)]
+
+
+class DecodeState(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Detokenizer: what the ids so far left undecided.
+
+    pending: bytes of a character that is not complete yet.
+    held: decoded text that ends in U+FFFD, kept until the next text shows that it stays one.
+    started: some text was decoded, so a decoder that strips one leading space has done so.
+    broken: inside a byte-fallback run that is no UTF-8: each further byte of it is one U+FFFD.
+    window, unread: ids to rebuild a windowed decoder from, and ids it has not said yet (only for tokenizers without a
+        byte table).
+    """
+
+    pending: bytes = b""
+    held: str = ""
+    started: bool = False
+    broken: bool = False
+    window: tuple[int, ...] = ()
+    unread: tuple[int, ...] = ()
+
+
+class ParserState(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Parsing engine: see `worker/core/parse.py`."""
+
+    grammar: str = ""
+
+
+class StreamState(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """State of one choice between two chunks.
+
+    version: `STATE_VERSION` of the writer.
+    fingerprint: model, tokenizer, template and parser configuration that wrote it.
+    index: the choice it belongs to; None until a chunk with a choice came.
+    tokens: ids of this choice so far, the stop token and what came after a found stop string included.
+    finish: "" while open, else the finish reason that was reported (later chunks are counted and dropped).
+    stopped: it was us who finished it, at a stop string, before the engine did.
+    stop_held: pieces (text, id or -1) that may begin a stop string.
+    logprob_context: last sampled ids (at most 4), to repair characters that tokens split.
+    text_offset: next `text_offset` of completion logprobs, in code points.
+    created, id: of the first chunk, so that all chunks of a client-carried stream agree.
+    """
+
+    version: int
+    fingerprint: str
+    index: Offset | None = None
+    tokens: Offset = 0
+    role_sent: bool = False
+    finish: str = ""
+    stopped: bool = False
+    decode: DecodeState | None = None
+    stop_held: tuple[tuple[str, int], ...] = ()
+    logprob_context: Annotated[tuple[int, ...], Meta(max_length=4)] = ()
+    text_offset: Offset = 0
+    parser: ParserState | None = None
+    created: int | None = None
+    id: str | None = None

@@ -1,0 +1,47 @@
+"""Errors of the core: one class for each party who has to act.
+
+`RequestError` and its children are the caller's to mend and become OpenAI error objects; `GrammarError` is a wrong
+declaration and ours to mend.
+"""
+
+from __future__ import annotations
+
+from schemas.openai import ErrorBody, ErrorInfo
+
+
+class DerenderError(Exception):
+    """Base of everything the core raises on purpose."""
+
+
+class RequestError(DerenderError):
+    """The input is wrong: answered with an error object, never retried."""
+
+    code = 400
+    type = "BadRequestError"
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+    def body(self) -> ErrorBody:
+        return ErrorBody(ErrorInfo(message=self.message, type=self.type, param=self.param, code=self.code))
+
+
+class SchemaError(RequestError):
+    """Not JSON, or not of the right shape; `param` is the path of the first failing field."""
+
+    type = "Bad Request"
+
+
+class StateMismatch(RequestError):
+    """A `stream_state` of another version, model, configuration or choice, or one that does not add up."""
+
+
+class UnknownModel(RequestError):
+    code = 404
+    type = "NotFoundError"
+
+
+class GrammarError(DerenderError):
+    """A grammar declaration that cannot work; the message says what to write instead."""
