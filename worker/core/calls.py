@@ -120,7 +120,7 @@ def _batch(models: Models, request: Batch, created: int, fallback_id: str) -> St
         context = RequestContext(
             kind="chat",
             chat_request=request.chat_request,
-            prompt_token_ids=request.prompt_token_ids,
+            prompt_token_ids=_ids(request.prompt_token_ids),
             prompt_tokens=request.prompt_tokens,
         )
         model = models(request.model)
@@ -160,7 +160,7 @@ def _stream(models: Models, request: Stream, created: int, fallback_id: str) -> 
         kind="chat" if isinstance(request, DerenderChatStreamRequest) else "completion",
         chat_request=chat,
         completion_request=completion,
-        prompt_token_ids=request.prompt_token_ids,
+        prompt_token_ids=_ids(request.prompt_token_ids),
         prompt_tokens=request.prompt_tokens,
     )
     # a stream keeps what its first chunk was told, so that all its chunks agree
@@ -173,6 +173,10 @@ def _stream(models: Models, request: Stream, created: int, fallback_id: str) -> 
     prepared = prepare(models(request.model), context, request_id=id_, created=created)
     chunk, after = derender_step(prepared, request.generate_chunk, state)
     return _StreamAnswer(chunk, structs.replace(after, created=created, id=_carried(request.generate_chunk, id_)))
+
+
+def _ids(ids: list[int] | None) -> list[int | list[int] | None] | None:
+    return None if ids is None else [*ids]
 
 
 def _carried(chunk: GenerateChunk, id_: str) -> str | None:

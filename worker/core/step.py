@@ -140,12 +140,16 @@ def prepare(model: Model, context: RequestContext, *, request_id: str, created: 
     )
 
 
-def _prompts(ids: Sequence[int] | Sequence[Ids | None] | None) -> tuple[Ids | None, ...]:
+def _prompts(ids: Sequence[int | list[int] | None] | None) -> tuple[Ids | None, ...]:
+    """One prompt's ids, or a list of ids (or null) for each of several prompts."""
     if ids is None:
         return (None,)
-    if all(isinstance(id_, int) for id_ in ids):
-        return (ids,)  # type: ignore[return-value]  # checked just above
-    return tuple(ids)  # type: ignore[arg-type]
+    flat = [id_ for id_ in ids if isinstance(id_, int)]
+    if len(flat) == len(ids):
+        return (flat,)
+    if flat:
+        raise RequestError("prompt_token_ids mixes ids and lists of ids", param="prompt_token_ids")
+    return tuple(one if isinstance(one, list) else None for one in ids)
 
 
 def _stop_strings(request: ChatRequest | CompletionRequest | None) -> tuple[str, ...]:
@@ -258,7 +262,7 @@ def _advance(
             role_sent=True,
             finish=finish or "",
             stopped=found is not None and choice.finish_reason is None,
-            decode=None if decode is START or finish else decode,
+            decode=None if finish or decode == START else decode,
             stop_held=held,
             logprob_context=tuple((*state.logprob_context, *ids[-CONTEXT_IDS:])[-CONTEXT_IDS:]),
             text_offset=state.text_offset,
