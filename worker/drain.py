@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import NamedTuple
 
 import msgspec
 
@@ -33,7 +34,7 @@ MAX_ATTEMPTS = 3
 """How many workers may die at one entry; the next one moves it to the dead letters unread."""
 
 STEP_TRIES = 2
-"""An unexpected exception in the step is tried once more, from state as it was stored: a cache may have been at fault."""
+"""An unexpected exception in the step is tried once more, from state as it was stored: a cache may be at fault."""
 
 _encode = msgspec.json.Encoder().encode
 _state_decoder = msgspec.json.Decoder(RequestState)
@@ -72,9 +73,17 @@ class Counts:
     dropped: int = 0
     dead: int = 0
     refused: int = 0
-    takeovers: int = 0
+    resumed: int = 0
     poison: int = 0
     timeouts: int = 0
+    lost: int = 0
+
+
+class _Broken(NamedTuple):
+    """An open request that cannot be continued; its next entry ends it with this error."""
+
+    state: RequestState
+    error: RequestError
 
 
 @dataclass
@@ -84,8 +93,10 @@ class _Lane:
     name: str
     cursor: bytes = b""
     attempt: int = 1
+    counted: bool = False  # this owner's beginning was counted
     careful: int = 0  # entries still to be taken one by one, after a worker died
     entry_bytes: float = 0.0
+    lag: int = 0  # unread entries that Redis counted at the last look
     buffer: deque[Entry] = field(default_factory=deque)
 
 
@@ -115,7 +126,7 @@ class Drain:
         self.counts = counts or Counts()
         self.lanes = {name: _Lane(name) for name in LANES}
         self._known = False  # the cursors are what Redis has, the caches belong to them
-        self._open: OrderedDict[bytes, Open | None] = OrderedDict()
+        self._open: OrderedDict[bytes, Open | _Broken | None] = OrderedDict()
         self._status: OrderedDict[bytes, str | None] = OrderedDict()
         self._lost = False  # the owner key is someone else's
         self._last_sweep = 0.0
@@ -131,15 +142,15 @@ class Drain:
         if self.rules.owner_keys and not await self.partition.take():
             return False
         self._lost = False
+        for lane in self.lanes.values():
+            lane.counted = False
         renewal = asyncio.create_task(self._renew()) if self.rules.owner_keys else None
         backoff = Backoff()
-        first = True
         try:
             while not (self.leave() or self._lost):
                 try:
                     if not self._known:
-                        await self._begin(count=first)
-                        first = False
+                        await self._begin()
                     await self._turn()
                     if backoff.failures:
                         logger.info("partition %d: Redis is back", self.partition.number)
@@ -153,8 +164,8 @@ class Drain:
                         logger.warning("partition %d: Redis is away (%s)", self.partition.number, type(error).__name__)
                     self.forget()
                     await backoff.wait()
-            if self._known:
-                for lane in self.lanes.values():
+            for lane in self.lanes.values():
+                if self._known and lane.counted:
                     await self.partition.forgive(lane.name, lane.cursor)
             return True
         finally:
@@ -182,19 +193,28 @@ class Drain:
         for lane in self.lanes.values():
             lane.buffer.clear()
 
-    async def _begin(self, *, count: bool) -> None:
-        """Read the committed cursors. `count`: this process begins here for the first time, which is an attempt."""
+    async def _begin(self) -> None:
+        """Read the committed cursors; what was cached belongs to others."""
         self.forget()
         for lane in self.lanes.values():
-            lane.cursor, lane.attempt = await self.partition.begin(lane.name, count=count)
-            if count and lane.attempt > 1:
-                lane.careful = BATCH_ENTRIES
-                self.counts.takeovers += 1
-                logger.warning(
-                    "partition %d: attempt %d at %s after %s",
-                    self.partition.number, lane.attempt, lane.name, lane.cursor.decode(),
-                )  # fmt: skip
+            lane.cursor, lane.attempt = await self.partition.begin(lane.name, count=False)
         self._known = True
+
+    async def _count(self, lane: _Lane) -> None:
+        """Before the first work of this owner: count an attempt. Publishing counts the next one, so later work is free.
+
+        Who is answered MOVED or loses the connection has not died, and is not counted again.
+        """
+        lane.counted = True
+        cursor, lane.attempt = await self.partition.begin(lane.name, count=True)
+        if cursor != lane.cursor:
+            raise Moved
+        if lane.attempt > 1:
+            lane.careful = BATCH_ENTRIES
+            logger.warning(
+                "partition %d: attempt %d at %s after %s",
+                self.partition.number, lane.attempt, lane.name, lane.cursor.decode(),
+            )  # fmt: skip
 
     # --- one turn -----------------------------------------------------------------------------------------------------
 
@@ -224,6 +244,8 @@ class Drain:
 
     async def _slice(self, lane: _Lane) -> None:
         """Fold entries for at most SLICE_S and commit them."""
+        if not lane.counted:
+            await self._count(lane)
         if lane.attempt > MAX_ATTEMPTS:
             await self._bury(lane)
             return
@@ -249,8 +271,14 @@ class Drain:
         if lane.buffer or lane.name != "chunks":
             refused = await publish
         else:
-            refused, _ = await asyncio.gather(publish, self._read(block=False))
+            ahead = asyncio.ensure_future(self._read(block=False))
+            try:
+                refused = await publish
+            finally:
+                await asyncio.wait([ahead])  # before anyone forgets the buffers that it fills
+            await ahead
         lane.attempt = 1
+        lane.lag = 0
         lane.careful = max(0, lane.careful - batch.entries)
         counts = self.counts
         counts.publishes += 1
@@ -271,7 +299,10 @@ class Drain:
         reason = f"{MAX_ATTEMPTS} workers died at this entry"
         await self._load([entry])
         id_ = entry.fields.get(keys.REQUEST, b"")
-        outcome = self.session.fail(entry, self._open.get(id_), InternalError(reason), status=self._status.get(id_))
+        opened = self._open.get(id_)
+        outcome = self.session.fail(
+            opened.state if opened else None, InternalError(reason), status=self._status.get(id_)
+        )
         if not keys.valid_request_id(id_.decode("ascii", "replace")):
             outcome = Outcome(dead=reason)
         batch = _Batch(self.partition, self.rules)
@@ -302,7 +333,7 @@ class Drain:
             if raw is not None:
                 self._open[id_] = await self._restore(id_.decode(), raw, context)
 
-    async def _restore(self, request_id: str, raw: bytes, context: bytes | None) -> Open:
+    async def _restore(self, request_id: str, raw: bytes, context: bytes | None) -> Open | _Broken:
         """An open request as another worker (or an evicted cache) left it."""
         try:
             state = _state_decoder.decode(raw)
@@ -311,19 +342,20 @@ class Drain:
         except (msgspec.DecodeError, StateMismatch) as error:
             last = await self.partition.last_reply(request_id)
             state = RequestState(version=REQUEST_STATE_VERSION, digest="", created=0, active=0, replies=last)
-            return Open(state, InternalError(f"stored state cannot be read: {error}"))
+            return _Broken(state, InternalError(f"stored state cannot be read: {error}"))
         if context is None:
-            return Open(state, InternalError("the stored context of the request is missing"))
+            return _Broken(state, InternalError("the stored context of the request is missing"))
+        self.counts.resumed += 1
         try:
             return self.session.resume(request_id, state, context)
         except RequestError as error:
-            return Open(state, error)
+            return _Broken(state, error)
 
     def _fold(self, entry: Entry) -> Outcome:
         id_ = entry.fields.get(keys.REQUEST, b"")
         opened, status = self._open.get(id_), self._status.get(id_)
-        if opened is not None and isinstance(opened.request, RequestError):
-            return self.session.fail(entry, opened, opened.request)
+        if isinstance(opened, _Broken):
+            return self.session.fail(opened.state, opened.error)
         for attempt in range(1, STEP_TRIES + 1):
             try:
                 return self.session.fold(entry, opened, status)
@@ -336,7 +368,7 @@ class Drain:
                 failure = InternalError(f"internal error ({type(error).__name__})")
                 if opened is not None:
                     opened = opened._replace(state=_state_decoder.decode(_encode(opened.state)))
-        return self.session.fail(entry, opened, failure, status=status)
+        return self.session.fail(opened.state if opened else None, failure, status=status)
 
     def _remember(self, entry: Entry, outcome: Outcome) -> None:
         id_ = entry.fields.get(keys.REQUEST, b"")
@@ -351,11 +383,12 @@ class Drain:
     # --- silence ------------------------------------------------------------------------------------------------------
 
     async def _sweep(self) -> None:
-        """With nothing to do: look at a part of the open requests and ask for the end of those that are idle too long."""
+        """With nothing to do: look at a part of the open requests and ask for the end of those that are idle."""
         now = asyncio.get_running_loop().time()
         if now - self._last_sweep < min(10.0, self.rules.idle_ms / 5000):
             return
         self._last_sweep = now
+        await self._look_for_loss()
         redis_ms = await self.partition.now_ms()
         self._scan_cursor, part = await self.partition.scan_open(self._scan_cursor)
         for id_, raw in part.items():
@@ -366,6 +399,22 @@ class Drain:
             if redis_ms - active > self.rules.idle_ms:
                 self.counts.timeouts += 1
                 await self.partition.time_out(id_, active)
+
+    async def _look_for_loss(self) -> None:
+        """Nothing to read while Redis counts unread entries: some were deleted, or Redis lost its tail.
+
+        Whose they were is not known; a numbered request finds the gap at its next entry, the others time out.
+        """
+        for lane in self.lanes.values():
+            cursor, lag = await self.partition.lag(lane.name)
+            if cursor != lane.cursor:
+                raise Moved
+            if lag > 0 and lag == lane.lag:  # twice, with an empty read between
+                logger.error("partition %d: %d entries of %s were lost", self.partition.number, lag, lane.name)
+                self.counts.lost += lag
+                await self.partition.publish(lane.name, lane.cursor, lane.cursor, lag, Commands())
+                lag = 0
+            lane.lag = lag
 
 
 class _Batch:

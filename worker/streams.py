@@ -1,34 +1,33 @@
 """Redis as the worker sees it: commands, the publish script, the owner key. The only import of redis in the worker.
 
 **The cursor is the fence.** Each input stream of a partition has a consumer group that nobody reads through; its
-last-delivered id is the committed cursor. Every write goes through `PUBLISH`, which compares that cursor with the one the
-batch was read from: whoever works from an outdated cursor is answered MOVED and has changed nothing.
+last-delivered id is the committed cursor. Every write goes through `PUBLISH`, which compares that cursor with the one
+the batch was read from: whoever works from an outdated cursor is answered MOVED and has changed nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Iterable, Sequence
+from hashlib import sha1
 from typing import Any
 
-from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio import ConnectionPool
+from redis.asyncio import Redis as Redis
 from redis.exceptions import (
     BusyLoadingError,
     ConnectionError,
     NoScriptError,
     ReadOnlyError,
-    RedisError,
     ResponseError,
     TimeoutError,
 )
+from redis.exceptions import RedisError as RedisError
 
 from schemas import keys
 from schemas.keys import Keys
 from worker.core.session import Entry
-
-logger = logging.getLogger(__name__)
 
 UNREACHABLE: tuple[type[Exception], ...] = (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError, OSError)
 """Wait and connect again: the server is away, starting, or was made a replica."""
@@ -36,7 +35,6 @@ UNREACHABLE: tuple[type[Exception], ...] = (ConnectionError, TimeoutError, BusyL
 SOCKET_TIMEOUT_S = 5.0
 """A silent network drop is noticed after this long; a blocking read has to be shorter."""
 
-ZERO = b"0-0"
 LANES = ("chunks", "bulk")
 
 PUBLISH = b"""
@@ -145,14 +143,17 @@ class Script:
     """A Lua script, sent by its digest and in full only when the server does not know it."""
 
     def __init__(self, redis: Redis, source: bytes) -> None:
-        self._script = redis.register_script(source)
         self._redis = redis
+        self._source = source
+        self._digest = sha1(source).hexdigest()  # Redis' own name for it, no protection
 
     async def __call__(self, key_names: Sequence[str | bytes], args: Sequence[Any]) -> Any:
+        execute: Any = self._redis.execute_command
+        rest = (len(key_names), *key_names, *args)
         try:
-            return await self._redis.evalsha(self._script.sha, len(key_names), *key_names, *args)
+            return await execute("EVALSHA", self._digest, *rest)
         except NoScriptError:
-            return await self._redis.eval(self._script.script, len(key_names), *key_names, *args)
+            return await execute("EVAL", self._source, *rest)
 
 
 class Commands:
@@ -231,9 +232,17 @@ class Partition:
             answer = await self._begin(*call)
         return answer[0], int(answer[1])
 
+    async def lag(self, lane: str) -> tuple[bytes, int]:
+        """The committed cursor and how many entries follow it, as Redis counts them (0: it does not know)."""
+        for group in await self.redis.xinfo_groups(self.input[lane]):
+            if group["name"] in (keys.GROUP, keys.GROUP.encode()):
+                return group["last-delivered-id"], max(0, group.get("lag") or 0)
+        return b"", 0
+
     async def forgive(self, lane: str, cursor: bytes) -> None:
         """This beginning ended in good order, so it is no attempt."""
-        await self.redis.hset(self.names.attempts(self.number), lane, cursor + b" 0")
+        execute: Any = self.redis.execute_command
+        await execute("HSET", self.names.attempts(self.number), lane, cursor + b" 0")
 
     async def read(self, cursors: dict[str, bytes], *, count: int, block_ms: int | None) -> dict[str, list[Entry]]:
         """Entries after the cursors, at most `count` a lane. block_ms: wait for one; None: do not."""
@@ -243,9 +252,7 @@ class Partition:
         lanes = {name.encode(): lane for lane, name in self.input.items()}
         return {lanes[name]: [Entry(id_, fields or {}) for id_, fields in entries] for name, entries in answer or ()}
 
-    async def publish(
-        self, lane: str, source: bytes, target: bytes, entries: int, commands: Commands
-    ) -> list[str]:
+    async def publish(self, lane: str, source: bytes, target: bytes, entries: int, commands: Commands) -> list[str]:
         """Commit a batch: the commands and the new cursor, or nothing. Raises Moved.
 
         Returns what Redis refused (each is on the dead-letter stream too).
@@ -264,7 +271,7 @@ class Partition:
         """State, status and context of requests, in one round trip."""
         names = [id_.decode("ascii", "replace") for id_ in ids]
         async with self.redis.pipeline(transaction=False) as pipe:
-            pipe.hmget(self.names.open(self.number), ids)
+            pipe.hmget(self.names.open(self.number), list(ids))
             pipe.mget([self.names.status(self.number, name) for name in names])
             pipe.mget([self.names.request(self.number, name) for name in names])
             return Lookup(ids, *await pipe.execute())
@@ -276,7 +283,8 @@ class Partition:
 
     async def scan_open(self, cursor: int) -> tuple[int, dict[bytes, bytes]]:
         """A part of the `open` hash and the cursor of the next part; 0: that was the last."""
-        return await self.redis.hscan(self.names.open(self.number), cursor, count=100)
+        next_cursor, part = await self.redis.hscan(self.names.open(self.number), cursor, count=100)
+        return int(next_cursor), part
 
     async def now_ms(self) -> int:
         return await now_ms(self.redis)
@@ -356,23 +364,3 @@ async def settle_config(redis: Redis, names: Keys, partitions: int | None) -> in
             "the number is fixed when it is first set"
         )
     return int(fixed)
-
-
-__all__ = [
-    "LANES",
-    "UNREACHABLE",
-    "ZERO",
-    "Backoff",
-    "Commands",
-    "Lookup",
-    "Members",
-    "Moved",
-    "Partition",
-    "RedisError",
-    "Redis",
-    "WrongConfig",
-    "connect",
-    "embedded",
-    "now_ms",
-    "settle_config",
-]

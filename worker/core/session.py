@@ -2,55 +2,38 @@
 
     fold(entry, open request or None, status or None) -> Outcome
 
-The rules of the wire live here: sequence numbers, several choices, the end of a stream, errors. Who reads the entries and
-where the outcome is written is not known here (`worker/drain.py`, `worker/streams.py`).
+The rules of the wire live here: sequence numbers, several choices, the end of a stream, errors. Who reads the entries
+and where the outcome is written is not known here (`worker/drain.py`, `worker/streams.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from schemas import keys
 from schemas.generate import GenerateChunk, GenerateResponse, GenerateStreamChoice, Usage
-from schemas.openai import (
-    ChatCompletionChunk,
-    ChatCompletionResponse,
-    CompletionChunk,
-    CompletionResponse,
-    ErrorBody,
-    ErrorInfo,
-)
+from schemas.openai import ChatCompletionChunk, CompletionChunk, ErrorBody, ErrorInfo
 from schemas.request import RequestContext
 from schemas.state import REQUEST_STATE_VERSION, RequestState, StreamState
+from worker.core import step, validate
+from worker.core.calls import Models, derender_call
 from worker.core.errors import RequestError, SchemaError
-from worker.core.model import Model
-
-Models = Callable[[str | None], Model]
-"""The served model of a name (None: the default one). Raises UnknownModel."""
-
-T = TypeVar("T")
+from worker.core.model import Limits
+from worker.core.step import PreparedRequest
 
 
-class Core(Protocol):
-    """The pure functions of `worker/core/step.py` and `calls.py`; tests put others in their place."""
+class Core:
+    """The pure functions that a session calls; tests put others in their place."""
 
-    def prepare(self, model: Model, context: RequestContext, *, request_id: str, created: int) -> Any: ...
-
-    def derender_step(
-        self, request: Any, chunk: GenerateChunk, state: StreamState | None, *, prompt: int = 0
-    ) -> tuple[ChatCompletionChunk | CompletionChunk, StreamState]: ...
-
-    def derender(
-        self, request: Any, response: GenerateResponse
-    ) -> ChatCompletionResponse | CompletionResponse: ...
-
-    def derender_call(self, models: Models, body: bytes, *, request_id: str | None, created: int) -> bytes: ...
+    prepare = staticmethod(step.prepare)
+    derender_step = staticmethod(step.derender_step)
+    derender = staticmethod(step.derender)
+    derender_call = staticmethod(derender_call)
 
 
 class Entry(NamedTuple):
@@ -68,7 +51,7 @@ class Open(NamedTuple):
     """An open request: what is stored, and its compiled context (a cache that can be made again)."""
 
     state: RequestState
-    request: Any
+    request: PreparedRequest
 
 
 class Reply(NamedTuple):
@@ -78,7 +61,8 @@ class Reply(NamedTuple):
     fields: dict[bytes, bytes]
 
 
-class Signal(NamedTuple):
+@dataclass(frozen=True)
+class Signal:
     """Tells the engine's side to cancel a generation. index: flat choice index; None: the whole request."""
 
     reason: str
@@ -124,23 +108,14 @@ class _EngineError(msgspec.Struct):
     error: Any
 
 
+MAX_CHOICES = 1024
+"""Choices of one request, over all prompts: their states live in one value."""
+
 _encode = msgspec.json.Encoder().encode
 _context_decoder = msgspec.json.Decoder(RequestContext)
 _chunk_decoder = msgspec.json.Decoder(GenerateChunk)
 _response_decoder = msgspec.json.Decoder(GenerateResponse)
 _engine_error_decoder = msgspec.json.Decoder(_EngineError)
-
-
-def _decode(decoder: msgspec.json.Decoder[T], payload: bytes, what: str) -> T:
-    try:
-        return decoder.decode(payload)
-    except msgspec.ValidationError as error:
-        reason, _, path = str(error).partition(" - at `")
-        raise SchemaError(f"{what}: {reason}", param=path.rstrip("`").removeprefix("$").lstrip(".") or None) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise SchemaError(f"{what} is not valid JSON: {error}") from None
-    except RecursionError:
-        raise SchemaError(f"{what} is nested too deeply") from None
 
 
 def context_digest(context: bytes) -> str:
@@ -179,13 +154,14 @@ def _engine_error(payload: bytes) -> ErrorBody | None:
 class Session:
     """Folds entries of requests. Holds no request itself.
 
-    max_payload_bytes: larger payloads are refused before they are decoded.
+    models: the served model of a name (None: the default one); raises UnknownModel.
+    limits: size and depth of payloads, checked before they are decoded.
     """
 
-    def __init__(self, core: Core, models: Models, *, max_payload_bytes: int = 64 * 1024 * 1024) -> None:
-        self.core = core
+    def __init__(self, models: Models, *, core: Core | None = None, limits: Limits | None = None) -> None:
         self.models = models
-        self.max_payload_bytes = max_payload_bytes
+        self.core = core or Core()
+        self.limits = limits or Limits()
 
     # --- whole entries ----------------------------------------------------------------------------------------------
 
@@ -201,12 +177,6 @@ class Session:
         if not keys.valid_request_id(request_id):
             return Outcome(dead="invalid or missing request_id")
         try:
-            for name, payload in fields.items():
-                if len(payload) > self.max_payload_bytes:
-                    raise RequestError(
-                        f"entry field {name[:32].decode('ascii', 'replace')} has {len(payload)} bytes; "
-                        f"at most {self.max_payload_bytes} are accepted"
-                    )
             if keys.RESPONSE in fields or keys.CALL in fields:
                 return self._whole(entry, request_id, opened, status)
             if keys.OPEN in fields:
@@ -215,16 +185,16 @@ class Session:
                 return self._not_open(entry, status)
             return self._live(entry, opened)
         except RequestError as error:
-            return self.fail(entry, opened, error, status=status)
+            return self.fail(opened.state if opened else None, error, status=status)
 
-    def fail(
-        self, entry: Entry, opened: Open | None, error: RequestError, *, status: str | None = None, cancel: bool = True
-    ) -> Outcome:
-        """End the request of an entry with an error reply; the entry goes to the dead letters."""
-        state = opened.state if opened else None
+    def fail(self, state: RequestState | None, error: RequestError, *, status: str | None = None) -> Outcome:
+        """End a request with an error reply and tell the engine's side; the entry goes to the dead letters.
+
+        state: of the request, if it is open; status: of one that is not.
+        """
         if state is None and status in keys.CLOSED:
             return Outcome(dead=error.message)
-        return self._end(state, error.body(), dead=error.message, cancel=cancel and state is not None)
+        return self._end(state, error.body(), dead=error.message, cancel=state is not None)
 
     def _end(
         self, state: RequestState | None, body: ErrorBody, *, dead: str | None = None, cancel: bool = False
@@ -243,14 +213,17 @@ class Session:
         if status in keys.CLOSED or entry.fields.get(keys.CONTROL) == keys.CONTROL_TIMEOUT:
             return Outcome(dropped="closed")
         if keys.SEQ in entry.fields:  # a numbered request whose open was lost: its reader is told
-            return self._end(None, RequestError("the request was not opened: its first entry is missing").body(),
-                             dead="request is not open")
+            return self._end(
+                None,
+                RequestError("the request was not opened: its first entry is missing").body(),
+                dead="request is not open",
+            )
         return Outcome(dead="request is not open")
 
     # --- open ---------------------------------------------------------------------------------------------------------
 
-    def _context(self, entry: Entry, request_id: str) -> tuple[RequestContext, Any, int]:
-        context = _decode(_context_decoder, entry.fields[keys.OPEN], "open")
+    def _context(self, entry: Entry, request_id: str) -> tuple[RequestContext, PreparedRequest, int]:
+        context = validate.decode(_context_decoder, entry.fields[keys.OPEN], self.limits)
         if context.reply_to is not None and not keys.valid_reply_to(context.reply_to):
             raise RequestError("reply_to has to match [A-Za-z0-9._-]{1,64}", param="reply_to")
         created = entry.time_ms // 1000 if context.created is None else context.created
@@ -282,13 +255,15 @@ class Session:
             seq=seq,
             usage_due=bool(asked and asked.stream_options and asked.stream_options.include_usage),
             reply_to=context.reply_to,
-            prompt_tokens=sum(context.prompt_tokens) if isinstance(context.prompt_tokens, list) else context.prompt_tokens,
+            prompt_tokens=sum(context.prompt_tokens)
+            if isinstance(context.prompt_tokens, list)
+            else context.prompt_tokens,
         )
         return Outcome(open=Open(state, request), opened=entry.fields[keys.OPEN], reply_to=context.reply_to)
 
     def resume(self, request_id: str, state: RequestState, context: bytes) -> Open:
         """An open request from what was stored. Raises RequestError when it cannot be prepared here."""
-        decoded = _decode(_context_decoder, context, "open")
+        decoded = validate.decode(_context_decoder, context, self.limits)
         model = self.models(decoded.model)
         return Open(state, self.core.prepare(model, decoded, request_id=request_id, created=state.created))
 
@@ -341,7 +316,7 @@ class Session:
     def _chunk(self, run: _Run, entry: Entry, payload: bytes) -> ErrorBody | None:
         """Step through the choices of one engine event. Returns the engine's error, if it is one."""
         try:
-            chunk = _decode(_chunk_decoder, payload, "chunk")
+            chunk = validate.decode(_chunk_decoder, payload, self.limits)
         except SchemaError:
             if (error := _engine_error(payload)) is not None:
                 return error
@@ -373,12 +348,12 @@ class Session:
         reply_to = None
         if (call := entry.fields.get(keys.CALL)) is not None:
             answer = self.core.derender_call(
-                self.models, call, request_id=request_id, created=entry.time_ms // 1000
+                self.models, call, request_id=request_id, created=entry.time_ms // 1000, limits=self.limits
             )
         else:
             if keys.OPEN not in entry.fields:
                 raise RequestError("a response needs its context in the same entry", param="open")
-            response = _decode(_response_decoder, entry.fields[keys.RESPONSE], "response")
+            response = validate.decode(_response_decoder, entry.fields[keys.RESPONSE], self.limits)
             context, request, _ = self._context(entry, request_id)
             reply_to = context.reply_to
             answer = _encode(self.core.derender(request, response))
@@ -389,7 +364,7 @@ class Session:
 class _Run:
     """The work of one entry: replies so far and the state after them."""
 
-    def __init__(self, core: Core, request: Any, state: RequestState) -> None:
+    def __init__(self, core: Core, request: PreparedRequest, state: RequestState) -> None:
         self.core = core
         self.request = request
         self.state = state
@@ -447,9 +422,7 @@ class _Run:
         self._reply(replace(reply, usage=usage), None, None)  # the step knows one prompt, this is the sum of all
         self.state = replace(self.state, usage_due=False)
 
-    def _reply(
-        self, reply: ChatCompletionChunk | CompletionChunk, flat: int | None, state: StreamState | None
-    ) -> None:
+    def _reply(self, reply: ChatCompletionChunk | CompletionChunk, flat: int | None, state: StreamState | None) -> None:
         number = self.state.replies + 1
         self.state = replace(self.state, replies=number)
         fields = {keys.CHUNK: _encode(reply)}
@@ -459,7 +432,7 @@ class _Run:
         self.replies.append(Reply(number, fields))
 
     def outcome(self, closed: str | None) -> Outcome:
-        """What the entry changes. A request that several prompts share gets its usage once all of them have finished."""
+        """What the entry changes. With several prompts, the usage is sent once all of them have finished."""
         if closed is None and self.complete and self.state.prompts > 1:
             self.usage()
             closed = keys.STATUS_FINISHED
@@ -486,7 +459,3 @@ def _counts(context: RequestContext) -> tuple[int, int]:
     if prompts < 1 or n < 1 or prompts * n > MAX_CHOICES:
         raise RequestError(f"a request may have 1 to {MAX_CHOICES} choices over all prompts")
     return prompts, n
-
-
-MAX_CHOICES = 1024
-"""Choices of one request, over all prompts: their states live in one value."""
