@@ -42,6 +42,14 @@ class ParserState(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
     grammar: str = ""
 
 
+class HeldCall(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A call that waits for its closer (`complete` streaming)."""
+
+    name: str
+    id: str | None = None
+    arguments: str = ""
+
+
 class StreamState(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """State of one choice between two chunks.
 
@@ -54,6 +62,9 @@ class StreamState(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
     stop_held: pieces (text, id or -1) that may begin a stop string.
     logprob_context: last sampled ids (at most 4), to repair characters that tokens split.
     text_offset: next `text_offset` of completion logprobs, in code points.
+    prompt: length of the prompt ids that came with the first chunk, for the model's length limit.
+    calls: calls that went out so far. call_done: one of them was complete. call_open: the current call is going out.
+    call_held: the call that waits for its closer.
     created, id: of the first chunk, so that all chunks of a client-carried stream agree.
     """
 
@@ -69,5 +80,10 @@ class StreamState(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
     logprob_context: Annotated[tuple[int, ...], Meta(max_length=4)] = ()
     text_offset: Offset = 0
     parser: ParserState | None = None
+    prompt: Offset = 0
+    calls: Offset = 0
+    call_done: bool = False
+    call_open: bool = False
+    call_held: HeldCall | None = None
     created: int | None = None
     id: str | None = None
