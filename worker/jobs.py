@@ -121,7 +121,7 @@ class PartitionJobs(Worker):
         try:
             while True:
                 if watch.done():
-                    watch.result()
+                    watch.result()  # raises what ended it
                 await self._poll_iteration()
                 await asyncio.sleep(self.poll_delay_s)
         finally:
@@ -136,7 +136,7 @@ class PartitionJobs(Worker):
     async def _watch(self) -> None:
         """Say that we live, and see that each of our partitions has a job."""
         beat_s = min(WATCH_S, self.lease_s / 3)
-        while True:
+        while not self.stopping:
             await self.members.beat()
             for partition in range(self.partitions):
                 job_id = self.job_id(partition)
@@ -180,6 +180,8 @@ class PartitionJobs(Worker):
             await self.members.leave()
         if self.tasks:
             await asyncio.wait(list(self.tasks.values()), timeout=5.0)
+        with suppress(*UNREACHABLE):
+            await self.members.leave()  # a last beat may have been on its way
         if self.main_task is not None:
             self.main_task.cancel()
 

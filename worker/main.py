@@ -15,7 +15,17 @@ from worker.core.session import Session
 from worker.drain import Counts, Drain, Rules
 from worker.jobs import PartitionJobs
 from worker.settings import Settings, shown_url
-from worker.streams import UNREACHABLE, Backoff, Members, Partition, Redis, RedisError, connect, settle_config
+from worker.streams import (
+    UNREACHABLE,
+    Backoff,
+    Members,
+    Partition,
+    Redis,
+    RedisError,
+    WrongConfig,
+    connect,
+    settle_config,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +65,7 @@ class WorkerProcess:
         self.counts = Counts()
         self.rules = rules(settings, block_ms=min(1000, int(settings.lease_s * 500)))
         self.jobs: PartitionJobs | None = None
+        self.partitions = 0  # known once ready
         self.ready = asyncio.Event()
         self._stop = asyncio.Event()
 
@@ -65,13 +76,15 @@ class WorkerProcess:
     async def run(self) -> None:
         """Work until `stop`. Raises StartError when Redis cannot be used; later it waits for Redis instead."""
         try:
-            partitions = await settle_config(self.redis, self.names, self.settings.partitions)
+            self.partitions = await settle_config(self.redis, self.names, self.settings.partitions)
+        except WrongConfig as error:
+            raise StartError(str(error)) from None
         except UNREACHABLE as error:
             raise StartError(f"cannot reach Redis at {shown_url(self.settings.redis_url)}: {error}") from None
         except RedisError as error:
             raise StartError(f"Redis at {shown_url(self.settings.redis_url)} refuses us: {error}") from None
         try:
-            await self._serve(partitions)
+            await self._serve(self.partitions)
         finally:
             for client in {id(self.redis): self.redis, id(self.reader): self.reader}.values():
                 with suppress(RedisError, OSError):

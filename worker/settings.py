@@ -36,8 +36,11 @@ class RedisSettings:
 
     redis_url: str = option(DEFAULT_REDIS_URL, "Redis to work on: redis://, rediss:// or unix://")
     key_prefix: str = option(PREFIX, "first part of every key name: a namespace of its own")
+    embedded: bool = option(False, "a Redis inside this process, gone when it ends (no other process can reach it)")
 
     def __post_init__(self) -> None:
+        if self.embedded and self.redis_url != DEFAULT_REDIS_URL:
+            raise SettingsError("--embedded and --redis-url exclude each other: use one of them")
         if not self.redis_url.startswith(("redis://", "rediss://", "unix://")):
             raise SettingsError(f"--redis-url {shown_url(self.redis_url)!r}: use redis://, rediss:// or unix://")
         try:
@@ -134,7 +137,15 @@ def add_options(parser: argparse.ArgumentParser, settings: type[Any]) -> None:
         shown = "" if default in (None, (), "") else f"; default: {'on' if default is True else default}"
         help_text = f"{field.metadata['help']}{shown} [{env_name(field.name)}]".replace("%", "%%")
         if kind is bool:
-            parser.add_argument(flag(field.name), dest=field.name, choices=("on", "off"), default=None, help=help_text)
+            parser.add_argument(
+                flag(field.name),
+                dest=field.name,
+                nargs="?",
+                const="on",
+                choices=("on", "off"),
+                default=None,
+                help=help_text,
+            )
         else:
             several = get_origin(hints[field.name]) is tuple
             parser.add_argument(
