@@ -37,7 +37,7 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
     ids = request_ids(events)
     outcome = asyncio.run(replay_and_follow(settings, events, sys.stdout))
     wrong = 0
-    expected = expected_texts(DATA / "expected.jsonl")
+    expected = expected_texts(DATA / "demo.expected.jsonl")
     for number, followed in enumerate(outcome.values()):
         request_id = ids[number // settings.copies]
         if followed.texts != expected[request_id]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from worker.main import WorkerProcess
 
 DATA = Path(__file__).parent / "data"
-DEMO_RECORDING = DATA / "recording.jsonl"
+DEMO_RECORDING = DATA / "demo.jsonl"
 DEMO_TOKENIZER = DATA / "smollm2"
 
 
@@ -71,20 +71,20 @@ def load_recording(path: Path) -> list[Event]:
 
 
 @asynccontextmanager
-async def ends(settings: Settings, **options: object) -> AsyncIterator[tuple[Producer, Reader]]:
+async def ends(settings: ReplaySettings) -> AsyncIterator[tuple[Producer, Reader]]:
     """A producer and a reader: on Redis, or with --embedded on a fakeredis with a worker in this process."""
     if settings.embedded:
         async with _embedded(settings) as process:
             partitions, names = process.partitions, process.names
             yield (
-                Producer(process.redis, partitions, names=names),
+                Producer(process.redis, partitions, names=names, max_backlog=settings.max_backlog),
                 Reader(process.redis, partitions, names=names, look_after_s=0.5),
             )
         return
     url = settings.redis_url
     try:
         async with (
-            await Producer.connect(url, prefix=settings.key_prefix, **options) as producer,
+            await Producer.connect(url, prefix=settings.key_prefix, max_backlog=settings.max_backlog) as producer,
             await Reader.connect(url, prefix=settings.key_prefix) as reader,
         ):
             yield producer, reader
@@ -137,7 +137,7 @@ async def replay_and_follow(settings: ReplaySettings, events: list[Event], out: 
     ids = [name(id_, copy) for id_ in request_ids(events) for copy in range(settings.copies)]
     loop = asyncio.get_running_loop()
     start = loop.time()
-    async with ends(settings, max_backlog=settings.max_backlog) as (producer, reader):
+    async with ends(settings) as (producer, reader):
         printer = Printer(out, label)
         places = asyncio.Semaphore(MAX_FOLLOWED)
 

@@ -1,18 +1,26 @@
-"""Connections of producers and readers: clients with time-outs, what counts as "away", pauses before trying again."""
+"""Connections of producers and readers: clients with time-outs, what counts as "away", pauses before trying again.
+
+The only import of redis in this package.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
 
-from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio import ConnectionPool
+from redis.asyncio import Redis as Redis
 from redis.exceptions import BusyLoadingError, ConnectionError, ReadOnlyError, TimeoutError
+from redis.exceptions import ResponseError as ResponseError
 
 from schemas import keys
 from schemas.keys import Keys
 
 UNREACHABLE: tuple[type[Exception], ...] = (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError, OSError)
 """Wait and connect again: the server is away, starting, or was made a replica."""
+
+AWAY_ANSWERS = (BusyLoadingError, ReadOnlyError)
+"""Those of UNREACHABLE that come as the answer to one command of a pipeline."""
 
 SOCKET_TIMEOUT_S = 5.0
 

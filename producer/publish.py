@@ -13,10 +13,8 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 import msgspec
-from redis.asyncio import Redis
-from redis.exceptions import BusyLoadingError, ReadOnlyError
 
-from producer.connection import UNREACHABLE, Backoff, connect, read_partitions
+from producer.connection import AWAY_ANSWERS, UNREACHABLE, Backoff, Redis, connect, read_partitions
 from schemas import keys
 from schemas.generate import GenerateChunk, GenerateResponse
 from schemas.keys import Keys
@@ -190,7 +188,7 @@ class Producer:
                     for waiting in batch:
                         pipe.xadd(waiting.key, waiting.fields)  # type: ignore[arg-type]
                     answers: list[Any] = await pipe.execute(raise_on_error=False)
-                away = next((a for a in answers if isinstance(a, BusyLoadingError | ReadOnlyError)), None)
+                away = next((a for a in answers if isinstance(a, AWAY_ANSWERS)), None)
                 if away is not None:
                     raise away
                 if backoff.failures:

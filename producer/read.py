@@ -12,10 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from redis.asyncio import Redis
-from redis.exceptions import ResponseError
-
-from producer.connection import UNREACHABLE, Backoff, connect, read_partitions
+from producer.connection import UNREACHABLE, Backoff, Redis, ResponseError, connect, read_partitions
 from schemas import keys
 from schemas.keys import Keys
 
@@ -224,7 +221,7 @@ class Reader:
                     await asyncio.wait([read, changed], return_when=asyncio.FIRST_COMPLETED)
                     # Again until it hits: the read may not have reached the server yet.
                     while unblock is not None and not read.done() and not await self.redis.client_unblock(unblock):
-                        await asyncio.sleep(0.001)
+                        await asyncio.wait([read], timeout=0.001)
                     answer = await read
                 finally:
                     changed.cancel()
