@@ -1,7 +1,7 @@
 """What a token-in / token-out engine sends: one stream event or one whole response.
 
-Field names are the engine's wire names (vLLM 0.33 `/inference/v1/generate`). Unknown fields are ignored, so that a newer
-engine can talk to an older worker.
+Field names are the engine's wire names (vLLM 0.33 `/inference/v1/generate`). Unknown fields are ignored, so that a
+newer engine can talk to an older worker.
 """
 
 from __future__ import annotations

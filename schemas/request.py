@@ -28,7 +28,7 @@ class RequestContext(Struct, frozen=True, omit_defaults=True):
     model: str | None = None
     chat_request: ChatRequest | None = None
     completion_request: CompletionRequest | None = None
-    prompt_token_ids: list[TokenId] | list[list[TokenId] | None] | None = None
+    prompt_token_ids: list[TokenId | list[TokenId] | None] | None = None
     prompt_tokens: Count | list[Count] | None = None
     created: int | None = None
     reply_to: str | None = None

@@ -67,6 +67,14 @@ class ParserState(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
     seen: tuple[int, ...] = ()
 
 
+class HeldCall(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A call that waits for its closer (`complete` streaming)."""
+
+    name: str
+    id: str | None = None
+    arguments: str = ""
+
+
 class StreamState(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """State of one choice between two chunks.
 
@@ -79,6 +87,9 @@ class StreamState(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
     stop_held: pieces (text, id or -1) that may begin a stop string.
     logprob_context: last sampled ids (at most 4), to repair characters that tokens split.
     text_offset: next `text_offset` of completion logprobs, in code points.
+    prompt: length of the prompt ids that came with the first chunk, for the model's length limit.
+    calls: calls that went out so far. call_done: one of them was complete. call_open: the current call is going out.
+    call_held: the call that waits for its closer.
     created, id: of the first chunk, so that all chunks of a client-carried stream agree.
     """
 
@@ -94,5 +105,43 @@ class StreamState(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
     logprob_context: Annotated[tuple[int, ...], Meta(max_length=4)] = ()
     text_offset: Offset = 0
     parser: ParserState | None = None
+    prompt: Offset = 0
+    calls: Offset = 0
+    call_done: bool = False
+    call_open: bool = False
+    call_held: HeldCall | None = None
     created: int | None = None
     id: str | None = None
+
+
+REQUEST_STATE_VERSION = 1
+
+
+class RequestState(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """State of a whole open request: the value of the `open` hash, and all that a takeover needs beside the context.
+
+    version: `REQUEST_STATE_VERSION` of the writer.
+    digest: of the context as it was opened; another `open` with another digest is refused.
+    created: unix seconds that every reply carries.
+    active: ms part of the id of the last entry that was taken in, so Redis' own time.
+    prompts, n: prompts of the request and choices for each; a choice's flat index is prompt * n + index.
+    replies: number of the last reply (its entry id is `<replies>-0`).
+    seq: last sequence number seen; None: the producer does not number.
+    usage_due: the client asked for a usage chunk at the end, and it has not been sent.
+    reply_to: name of the second reply stream.
+    prompt_tokens: of all prompts together, for a usage chunk of our own; None: not known.
+    choices: flat choice index -> state of that choice.
+    """
+
+    version: int
+    digest: str
+    created: int
+    active: Offset
+    prompts: Annotated[int, Meta(ge=1)] = 1
+    n: Annotated[int, Meta(ge=1)] = 1
+    replies: Offset = 0
+    seq: Offset | None = None
+    usage_due: bool = False
+    reply_to: str | None = None
+    choices: dict[int, StreamState] = {}
+    prompt_tokens: Offset | None = None

@@ -84,6 +84,9 @@ def body_of(run: Run, header: str) -> int:
 def body(run: Run) -> bool:
     """Text of a message, as written; whitespace alone is no text."""
     c = run.c
+    if c.messages is None:  # after a forced call: whatever follows is nothing
+        run.pos = len(run.buf)
+        return False
     match = c.in_body.find(run.buf, run.pos)
     stop = match.start() if match else c.in_body.hold(run.buf, run.pos)
     if run.region != BODY_DROPPED:

@@ -1,0 +1,42 @@
+"""The pure step may not grow by more than 15 % in instructions unnoticed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from benchmarks import instructions
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def before() -> dict[str, int]:
+    if shutil.which("valgrind") is None:
+        if os.environ.get("CI"):
+            pytest.fail("valgrind is missing: the instruction guard has to run on CI")
+        pytest.skip("valgrind is not installed")
+    stored = instructions.baseline()
+    if stored is None:
+        pytest.skip(f"no baseline for {instructions.platform_key()}: python -m benchmarks.instructions --write")
+    return stored
+
+
+@pytest.mark.slow
+def test_no_workload_needs_more_instructions_than_its_baseline_allows(before: dict[str, int]) -> None:
+    counts = {name: instructions.count(name) for name in before}
+    assert instructions.excess(counts, before) == {}
+
+
+@pytest.mark.slow
+def test_a_fifth_more_work_trips_the_guard(before: dict[str, int]) -> None:
+    counts = {"plain": instructions.count("plain", extra=0.2)}
+    assert list(instructions.excess(counts, {"plain": before["plain"]})) == ["plain"]
+
+
+def test_excess_names_the_workload_and_its_growth() -> None:
+    assert instructions.excess({"a": 116, "b": 115, "c": 50}, {"a": 100, "b": 100, "c": 100}) == {
+        "a": pytest.approx(0.16)
+    }

@@ -1,0 +1,183 @@
+"""The four self-contained derender requests: bytes of a body in, bytes of the answer out.
+
+A streaming call carries its own `stream_state`; it is untrusted and refused with a 400 that says what does not add up.
+Checks run in the order of the reference (E1 to E23).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Literal, TypeVar
+
+import msgspec
+from msgspec import Struct, structs
+
+from schemas.generate import GenerateChunk
+from schemas.openai import ChatCompletionChunk, CompletionChunk
+from schemas.request import (
+    DerenderChatRequest,
+    DerenderChatStreamRequest,
+    DerenderCompletionRequest,
+    DerenderCompletionStreamRequest,
+    RequestContext,
+)
+from schemas.state import MAX_STATE_BYTES, StreamState
+from worker.core import validate
+from worker.core.errors import RequestError, SchemaError, StateMismatch
+from worker.core.model import Limits, Model
+from worker.core.step import derender, derender_completions, derender_step, prepare
+
+Endpoint = Literal["chat", "completion"]
+Models = Callable[[str | None], Model]
+"""Finds a served model by name (None or "": the only or default one). Raises UnknownModel."""
+
+T = TypeVar("T")
+Batch = DerenderChatRequest | DerenderCompletionRequest
+Stream = DerenderChatStreamRequest | DerenderCompletionStreamRequest
+
+
+class _Peek(Struct):
+    """What tells the four bodies apart."""
+
+    stream: bool = False
+    endpoint: str | None = None
+    generate_responses: msgspec.Raw = msgspec.Raw(b"null")
+    completion_request: msgspec.Raw = msgspec.Raw(b"null")
+    stream_state: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _StreamAnswer(Struct, frozen=True):
+    chunk: ChatCompletionChunk | CompletionChunk
+    stream_state: StreamState
+
+
+def _lax(type_: type[T]) -> msgspec.json.Decoder[T]:
+    # numbers in strings are accepted from clients, as the reference does
+    return msgspec.json.Decoder(type_, strict=False)
+
+
+_peek = _lax(_Peek)
+_chat = _lax(DerenderChatRequest)
+_completion = _lax(DerenderCompletionRequest)
+_chat_stream = _lax(DerenderChatStreamRequest)
+_completion_stream = _lax(DerenderCompletionStreamRequest)
+_encoder = msgspec.json.Encoder()
+
+_ENDPOINTS: dict[str, Endpoint] = {
+    "chat": "chat",
+    "/v1/chat/completions/derender": "chat",
+    "completion": "completion",
+    "/v1/completions/derender": "completion",
+}
+
+
+def derender_call(
+    models: Models,
+    body: bytes,
+    *,
+    created: int,
+    endpoint: str | None = None,
+    request_id: str | None = None,
+    limits: Limits = Limits(),  # noqa: B008 - frozen
+) -> bytes:
+    """Answer one derender request.
+
+    body: JSON of one of the four requests. endpoint: `chat`, `completion` or the HTTP path; None: the body's own
+        `endpoint` member, else a body with `generate_responses` or `completion_request` is a completion.
+    created: unix seconds, where neither body nor state say. request_id: where the engine's message has none.
+    Returns the JSON of the response, `{"chunk", "stream_state"}` for a stream. Raises RequestError.
+    """
+    peek = validate.decode(_peek, body, limits)
+    kind = _kind(endpoint or peek.endpoint, peek)
+    if len(bytes(peek.stream_state)) > MAX_STATE_BYTES:
+        raise StateMismatch(f"stream_state is over the limit of {MAX_STATE_BYTES} bytes")
+    fallback_id = request_id or blake2b(body, digest_size=8).hexdigest()
+    if not peek.stream:
+        decoder: msgspec.json.Decoder[DerenderChatRequest] | msgspec.json.Decoder[DerenderCompletionRequest]
+        decoder = _chat if kind == "chat" else _completion
+        return _encoder.encode(_batch(models, validate.decode(decoder, body, limits), created, fallback_id))
+    request = validate.decode(_chat_stream if kind == "chat" else _completion_stream, body, limits)
+    return _encoder.encode(_stream(models, request, created, fallback_id))
+
+
+def _kind(endpoint: str | None, peek: _Peek) -> Endpoint:
+    if endpoint is not None:
+        if endpoint not in _ENDPOINTS:
+            raise SchemaError(f"endpoint {endpoint!r}: use one of {', '.join(_ENDPOINTS)}", param="body.endpoint")
+        return _ENDPOINTS[endpoint]
+    if bytes(peek.generate_responses) != b"null" or bytes(peek.completion_request) != b"null":
+        return "completion"
+    return "chat"
+
+
+def _batch(models: Models, request: Batch, created: int, fallback_id: str) -> Struct:
+    if request.created is not None:
+        created = request.created
+    if isinstance(request, DerenderChatRequest):
+        if request.chat_request is not None:
+            validate.check_chat(request.chat_request)
+        context = RequestContext(
+            kind="chat",
+            chat_request=request.chat_request,
+            prompt_token_ids=_ids(request.prompt_token_ids),
+            prompt_tokens=request.prompt_tokens,
+        )
+        model = models(request.model)
+        id_ = request.generate_response.request_id or request.request_id or fallback_id
+        validate.check_response_size(request.generate_response, model.limits)
+        prepared = prepare(model, context, request_id=id_, created=created)
+        return derender(prepared, request.generate_response)
+    count = len(request.generate_responses)
+    for name, values in (("prompt_tokens", request.prompt_tokens), ("prompt_token_ids", request.prompt_token_ids)):
+        if values is not None and len(values) != count:
+            raise SchemaError(f"{name} has {len(values)} elements for {count} generate_responses", param=f"body.{name}")
+    if request.completion_request is not None:
+        validate.check_completion(request.completion_request)
+    model = models(request.model)
+    if not request.generate_responses:
+        raise RequestError("generate_responses must not be empty")
+    first = request.generate_responses[0].request_id or request.request_id or fallback_id
+    context = RequestContext(
+        kind="completion",
+        completion_request=request.completion_request,
+        prompt_token_ids=list(request.prompt_token_ids) if request.prompt_token_ids is not None else None,
+        prompt_tokens=request.prompt_tokens,
+    )
+    prepared = prepare(model, context, request_id=first, created=created)
+    return derender_completions(prepared, request.generate_responses)
+
+
+def _stream(models: Models, request: Stream, created: int, fallback_id: str) -> _StreamAnswer:
+    state = request.stream_state
+    chat = request.chat_request if isinstance(request, DerenderChatStreamRequest) else None
+    completion = None if isinstance(request, DerenderChatStreamRequest) else request.completion_request
+    if chat is not None:
+        validate.check_chat(chat)
+    if completion is not None:
+        validate.check_completion(completion)
+    context = RequestContext(
+        kind="chat" if isinstance(request, DerenderChatStreamRequest) else "completion",
+        chat_request=chat,
+        completion_request=completion,
+        prompt_token_ids=_ids(request.prompt_token_ids),
+        prompt_tokens=request.prompt_tokens,
+    )
+    # a stream keeps what its first chunk was told, so that all its chunks agree
+    created = request.created if request.created is not None else created
+    id_ = request.generate_chunk.request_id or request.request_id
+    if state is not None:
+        created = state.created if state.created is not None else created
+        id_ = id_ or state.id
+    id_ = id_ or fallback_id
+    prepared = prepare(models(request.model), context, request_id=id_, created=created)
+    chunk, after = derender_step(prepared, request.generate_chunk, state)
+    return _StreamAnswer(chunk, structs.replace(after, created=created, id=_carried(request.generate_chunk, id_)))
+
+
+def _ids(ids: list[int] | None) -> list[int | list[int] | None] | None:
+    return None if ids is None else [*ids]
+
+
+def _carried(chunk: GenerateChunk, id_: str) -> str | None:
+    return None if chunk.request_id else id_

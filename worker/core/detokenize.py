@@ -1,0 +1,217 @@
+"""Ids to text, one chunk at a time, with the undecided rest as a value.
+
+Text goes out when the character it belongs to is complete. Newly decoded text that ends in U+FFFD is kept until more text
+follows or the choice ends, as engines do: the next ids may still complete that character.
+
+Source: reference behaviour S1 to S9; equality with the tokenizer's own decode is a property test.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable, Sequence
+
+from tokenizers.decoders import DecodeStream
+
+from schemas.state import DecodeState
+from worker.core.events import TEXT, Piece
+from worker.core.vocabulary import REPLACEMENT, Vocabulary
+
+SEED_IDS = 7
+"""Ids of the prompt's end that seed the decoder, as the engine does."""
+
+MAX_HELD_CHARS = 64
+"""A run of ids that never completes a character is let go, as U+FFFD, when so much text is held."""
+
+MAX_UNREAD_IDS = 16
+"""The same bound for windowed decoders, in ids."""
+
+WINDOW_IDS = 6
+"""Ids of context that a windowed decoder is rebuilt from."""
+
+START = DecodeState()
+
+
+def seed(vocabulary: Vocabulary, prompt_ids: Sequence[int] | None, *, skip_special: bool) -> DecodeState:
+    """State before the first id: what the end of the prompt has already settled.
+
+    prompt_ids: any suffix of the prompt; only the last SEED_IDS are read. None or empty: a new sequence begins.
+    """
+    tail = [id_ for id_ in (prompt_ids or ())[-SEED_IDS:] if not (skip_special and id_ in vocabulary.special)]
+    if vocabulary.kind == "window":
+        return DecodeState(window=tuple(id_ for id_ in tail if vocabulary.known(id_))[-WINDOW_IDS:])
+    if not vocabulary.strips_leading_space:
+        return START
+    return DecodeState(started=any(vocabulary.bytes_of(id_) for id_ in tail))
+
+
+def decode_text(
+    vocabulary: Vocabulary, state: DecodeState, ids: Sequence[int], *, skip_special: bool
+) -> tuple[str, DecodeState]:
+    """Text that `ids` complete, and the next state. An id without a vocabulary entry contributes nothing."""
+    if skip_special and not vocabulary.special.isdisjoint(ids):
+        ids = [id_ for id_ in ids if id_ not in vocabulary.special]
+    text, after = _decode(vocabulary, state, ids)
+    if not (after.pending or after.held or text.endswith(REPLACEMENT)):
+        return text, after
+    # something is undecided: go id by id, since an id's text waits as a whole
+    parts: list[str] = []
+    for id_ in ids:
+        text, state = _decode(vocabulary, state, (id_,))
+        held = state.held + text
+        if (state.pending or held.endswith(REPLACEMENT)) and len(held) <= MAX_HELD_CHARS:
+            state = _replace(state, held=held)
+        else:
+            parts.append(held)
+            state = _replace(state, held="")
+    return "".join(parts), state
+
+
+def decode_pieces(vocabulary: Vocabulary, state: DecodeState, ids: Sequence[int]) -> tuple[list[Piece], DecodeState]:
+    """Pieces for the parser: runs of text, and each added token as a piece of its own with its id."""
+    added = vocabulary.added
+    pieces: list[Piece] = []
+    start = 0
+    for position, id_ in enumerate(ids):
+        if id_ not in added:
+            continue
+        text, state = _decode(vocabulary, state, ids[start:position])
+        rest, state = flush(vocabulary, state)
+        if text or rest:
+            pieces.append((text + rest, TEXT))
+        pieces.append((added[id_], id_))
+        state = _after_added(vocabulary, state, id_)
+        start = position + 1
+    text, state = _decode(vocabulary, state, ids[start:] if start else ids)
+    if text:
+        pieces.append((text, TEXT))
+    return pieces, state
+
+
+def _after_added(vocabulary: Vocabulary, state: DecodeState, id_: int) -> DecodeState:
+    if vocabulary.kind == "window":
+        return DecodeState(window=(*state.window, id_)[-WINDOW_IDS:])
+    return _replace(state, started=True) if vocabulary.strips_leading_space and not state.started else state
+
+
+def flush(vocabulary: Vocabulary, state: DecodeState) -> tuple[str, DecodeState]:
+    """What is still undecided when the choice ends, as the tokenizer's decode would write it."""
+    if state.unread:
+        text = _window_text(vocabulary, state.window, state.unread)
+        return state.held + text, DecodeState(window=(*state.window, *state.unread)[-WINDOW_IDS:])
+    if not (state.held or state.pending):
+        return "", state
+    text = state.held + state.pending.decode("utf-8", _errors(vocabulary))
+    return text, _replace(state, held="", pending=b"")
+
+
+def _errors(vocabulary: Vocabulary) -> str:
+    return "derender.one_per_byte" if vocabulary.kind == "byte_fallback" else "replace"
+
+
+def _decode(vocabulary: Vocabulary, state: DecodeState, ids: Sequence[int]) -> tuple[str, DecodeState]:
+    if not ids:
+        return "", state
+    if vocabulary.kind == "byte_level":
+        data = state.pending + b"".join(map(vocabulary.bytes_of, ids))
+        text, used = codecs.utf_8_decode(data, "replace", False)
+        if used == len(data):
+            return text, _replace(state, pending=b"") if state.pending else state
+        return text, _replace(state, pending=data[used:])
+    if vocabulary.kind == "byte_fallback":
+        return _decode_fallback(vocabulary, state, ids)
+    return _decode_window(vocabulary, state, ids)
+
+
+def _decode_fallback(vocabulary: Vocabulary, state: DecodeState, ids: Iterable[int]) -> tuple[str, DecodeState]:
+    """A run of byte tokens is UTF-8 as a whole or not at all: after its first fault each byte is one U+FFFD."""
+    pending, broken, started = state.pending, state.broken, state.started
+    parts: list[str] = []
+    for id_ in ids:
+        data = vocabulary.bytes_of(id_)
+        if not vocabulary.is_byte(id_):
+            if not data:
+                continue
+            if pending:
+                parts.append(REPLACEMENT * len(pending))
+            pending, broken = b"", False
+            text = data.decode("utf-8", "replace")
+        elif broken:
+            text = REPLACEMENT
+        else:
+            text, pending, broken = _fallback_byte(pending + data)
+        if text and not started:
+            started = True
+            if vocabulary.strips_leading_space:
+                text = text.removeprefix(" ")
+        parts.append(text)
+    after = _replace(state, pending=pending, broken=broken, started=started and vocabulary.strips_leading_space)
+    return "".join(parts), after
+
+
+def _fallback_byte(data: bytes) -> tuple[str, bytes, bool]:
+    try:
+        text, used = codecs.utf_8_decode(data, "strict", False)
+    except UnicodeDecodeError:
+        return REPLACEMENT * len(data), b"", True
+    return text, data[used:], False
+
+
+def _decode_window(vocabulary: Vocabulary, state: DecodeState, ids: Iterable[int]) -> tuple[str, DecodeState]:
+    """Any other decoder: `DecodeStream`, rebuilt from ids that end at a complete character, then stepped."""
+    window, unread = state.window, state.unread
+    stream = _stream(vocabulary, window, unread)
+    parts: list[str] = []
+    for id_ in ids:
+        if not vocabulary.known(id_):
+            continue
+        unread = (*unread, id_)
+        try:
+            text = stream.step(vocabulary.tokenizer, id_)
+        except Exception as error:
+            if "Invalid prefix" not in str(error):
+                raise
+            text = _window_text(vocabulary, window, unread)
+            window, unread = (*window, *unread)[-WINDOW_IDS:], ()
+            stream = _stream(vocabulary, window, unread)
+            parts.append(text)
+            continue
+        if text is None and len(unread) > MAX_UNREAD_IDS:
+            text = _window_text(vocabulary, window, unread)
+            stream = _stream(vocabulary, (*window, *unread)[-WINDOW_IDS:], ())
+        if text is not None:
+            parts.append(text)
+            window, unread = (*window, *unread)[-WINDOW_IDS:], ()
+    return "".join(parts), DecodeState(window=window, unread=unread)
+
+
+def _stream(vocabulary: Vocabulary, window: Sequence[int], unread: Sequence[int]) -> DecodeStream:
+    stream = DecodeStream(ids=list(window), skip_special_tokens=False)
+    for id_ in unread:
+        stream.step(vocabulary.tokenizer, id_)
+    return stream
+
+
+def _window_text(vocabulary: Vocabulary, window: Sequence[int], unread: Sequence[int]) -> str:
+    before = vocabulary.decode(window)
+    whole = vocabulary.decode((*window, *unread))
+    return whole[len(before) :] if whole.startswith(before) else whole[len(before.rstrip(REPLACEMENT)) :]
+
+
+def _replace(
+    state: DecodeState,
+    *,
+    pending: bytes | None = None,
+    held: str | None = None,
+    started: bool | None = None,
+    broken: bool | None = None,
+) -> DecodeState:
+    """`msgspec.structs.replace` for the fields of a table decoder, without its keyword machinery on the hot path."""
+    return DecodeState(
+        pending=state.pending if pending is None else pending,
+        held=state.held if held is None else held,
+        started=state.started if started is None else started,
+        broken=state.broken if broken is None else broken,
+        window=state.window,
+        unread=state.unread,
+    )

@@ -1,0 +1,667 @@
+"""The derender step: one chunk and a state in, one response chunk and the next state out. Pure.
+
+Inside, left to right: ids -> detokenizer -> stop handling -> parser -> assembler. Batch is a fold of the same steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from msgspec import structs
+
+from schemas.generate import (
+    GenerateChoice,
+    GenerateChunk,
+    GenerateResponse,
+    GenerateStreamChoice,
+    Usage,
+)
+from schemas.openai import (
+    ChatChoice,
+    ChatChunkChoice,
+    ChatCompletionChunk,
+    ChatCompletionResponse,
+    ChatDelta,
+    ChatLogprobs,
+    ChatMessage,
+    ChatRequest,
+    CompletionChoice,
+    CompletionChunk,
+    CompletionChunkChoice,
+    CompletionLogprobs,
+    CompletionRequest,
+    CompletionResponse,
+)
+from schemas.request import RequestContext
+from schemas.state import STATE_VERSION, DecodeState, StreamState
+from worker.core import assemble, stop, validate
+from worker.core.detokenize import START, decode_pieces, decode_text, flush, seed
+from worker.core.errors import RequestError, StateMismatch
+from worker.core.events import TEXT, Content, Event, Piece
+from worker.core.logprobs import CONTEXT_IDS, chat_logprobs, completion_logprobs
+from worker.core.model import Model
+from worker.core.parse import Parser
+
+Ids = Sequence[int]
+Chunk = ChatCompletionChunk | CompletionChunk
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRequest:
+    """A request, checked and compiled for its model. Immutable: may be cached for as long as the request lives.
+
+    request_id: OpenAI id of the response, and what call ids are derived from. created: unix seconds.
+    prompts: ids of each prompt, None where they are not known. parser: None on the plain path.
+    stops: stop strings. keep_candidates: logprob candidates that go out, None for all.
+    """
+
+    model: Model
+    kind: Literal["chat", "completion"]
+    request_id: str
+    created: int
+    chat: ChatRequest | None
+    completion: CompletionRequest | None
+    prompts: tuple[Ids | None, ...]
+    prompt_tokens: tuple[int | None, ...]
+    parser: Parser | None
+    calls: assemble.CallPolicy
+    forced: bool
+    history_calls: int
+    stops: tuple[str, ...]
+    stop_tokens: stop.StopTokens
+    min_tokens: int
+    skip_special: bool
+    keep_candidates: int | None
+    return_token_ids: bool
+    hide_metadata: bool
+
+    @property
+    def choices_per_prompt(self) -> int:
+        return (self.completion.n if self.completion else None) or 1
+
+    def prompt_ids(self, prompt: int) -> Ids | None:
+        return self.prompts[prompt] if prompt < len(self.prompts) else None
+
+
+def prepare(model: Model, context: RequestContext, *, request_id: str, created: int) -> PreparedRequest:
+    """Check a request against its model and compile what its steps need.
+
+    Raises RequestError: a rule of the request is broken, a bound is passed, or the model's parser lacks `chat_request`.
+    """
+    if context.fingerprint is not None and context.fingerprint != model.fingerprint:
+        raise RequestError(
+            f"the request expects configuration {context.fingerprint}, but this worker serves {model.name!r} with"
+            f" {model.fingerprint}: tokenizer, template or parser options differ"
+        )
+    prompts = _prompts(context.prompt_token_ids)
+    for ids in prompts:
+        validate.check_prompt_ids(ids, model.limits)
+    counts = context.prompt_tokens
+    chat = context.chat_request if context.kind == "chat" else None
+    completion = context.completion_request if context.kind == "completion" else None
+    request = chat or completion
+    if chat is not None:
+        validate.check_chat(chat)
+    if completion is not None:
+        validate.check_completion(completion)
+    parser = None
+    if context.kind == "chat" and model.parsers.active:
+        if chat is None:
+            raise RequestError("chat_request is required: this model has a tool or reasoning parser configured")
+        parser = Parser.for_request(model, chat)
+    ignore_eos = request is not None and request.ignore_eos
+    others = frozenset((request.stop_token_ids if request else None) or ())
+    return PreparedRequest(
+        model=model,
+        kind=context.kind,
+        request_id=request_id,
+        created=created,
+        chat=chat,
+        completion=completion,
+        prompts=prompts,
+        prompt_tokens=tuple(counts) if isinstance(counts, list) else (counts,),
+        parser=parser,
+        calls=_call_policy(model, chat, parser),
+        forced=_is_forced(chat),
+        history_calls=_history_calls(chat),
+        stops=_stop_strings(request),
+        stop_tokens=stop.StopTokens(
+            primary=None if ignore_eos else model.eos_token_id,
+            others=others if ignore_eos else others | model.model_eos_ids,
+            include=request is not None and request.include_stop_str_in_output,
+        ),
+        min_tokens=request.min_tokens if request else 0,
+        skip_special=request is None or request.skip_special_tokens is not False,
+        keep_candidates=_chat_cut(chat) if context.kind == "chat" else _completion_cut(completion),
+        return_token_ids=bool(request and request.return_token_ids),
+        hide_metadata=parser is not None and chat is not None and not chat.include_reasoning,
+    )
+
+
+def _prompts(ids: Sequence[int | list[int] | None] | None) -> tuple[Ids | None, ...]:
+    """One prompt's ids, or a list of ids (or null) for each of several prompts."""
+    if ids is None:
+        return (None,)
+    flat = [id_ for id_ in ids if isinstance(id_, int)]
+    if len(flat) == len(ids):
+        return (flat,)
+    if flat:
+        raise RequestError("prompt_token_ids mixes ids and lists of ids", param="prompt_token_ids")
+    return tuple(one if isinstance(one, list) else None for one in ids)
+
+
+def _stop_strings(request: ChatRequest | CompletionRequest | None) -> tuple[str, ...]:
+    if request is None or request.stop is None:
+        return ()
+    strings = [request.stop] if isinstance(request.stop, str) else request.stop
+    return tuple(string for string in strings if string)
+
+
+def _is_forced(chat: ChatRequest | None) -> bool:
+    return chat is not None and (chat.tool_choice == "required" or isinstance(chat.tool_choice, dict))
+
+
+def _call_policy(model: Model, chat: ChatRequest | None, parser: Parser | None) -> assemble.CallPolicy:
+    if chat is None or parser is None:
+        return assemble.CallPolicy()
+    return assemble.CallPolicy(
+        keep=parser.keeps_calls,
+        parallel=chat.parallel_tool_calls is not False,
+        complete=model.parsers.tool_call_streaming == "complete",
+        named=isinstance(chat.tool_choice, dict),
+        reasoning=chat.include_reasoning,
+    )
+
+
+def _history_calls(chat: ChatRequest | None) -> int:
+    if chat is None:
+        return 0
+    return sum(len(message.tool_calls or ()) for message in chat.messages if message.role == "assistant")
+
+
+def _chat_cut(chat: ChatRequest | None) -> int | None:
+    if chat is None or not chat.logprobs or chat.logprob_token_ids or chat.top_logprobs == -1:
+        return None
+    return chat.top_logprobs or 0
+
+
+def _completion_cut(completion: CompletionRequest | None) -> int | None:
+    if completion is None or completion.logprobs in (None, -1) or completion.logprob_token_ids:
+        return None
+    return (completion.logprobs or 0) + 1
+
+
+# --- one choice, one chunk ------------------------------------------------------------------------------------------
+
+
+class _Advance(NamedTuple):
+    """What one chunk of one choice says: text (plain path) or events (parser path), and how it ends."""
+
+    text: str
+    events: list[Event]
+    finish: str | None
+    stop_reason: int | str | None
+    state: StreamState
+
+
+def _advance(
+    request: PreparedRequest,
+    choice: GenerateStreamChoice | GenerateChoice,
+    state: StreamState,
+    prompt_ids: Ids | None,
+    strings: Sequence[str],
+    *,
+    final: bool,
+) -> _Advance:
+    """Ids of one choice through detokenizer, stop handling and parser. final: no more ids follow."""
+    ids: Ids = choice.token_ids or ()
+    finish, stop_reason = choice.finish_reason, choice.stop_reason
+    text_ids = ids
+    if stop.ends_by_token(request.stop_tokens, ids, finish, stop_reason):
+        if not request.stop_tokens.include:
+            text_ids = ids[:-1]
+        if stop_reason is None and ids[-1] != request.stop_tokens.primary:
+            stop_reason = ids[-1]
+    parser = request.parser
+    search_content = parser is not None and request.model.parsers.stop_scope == "content"
+    pieces, decode, held, found = _pieces(
+        request, state, text_ids, prompt_ids, () if search_content else strings, final
+    )
+    if found is not None:
+        finish, stop_reason = "stop", found
+    text, events, parser_state = "", list[Event](), None
+    if parser is None:
+        text = "".join([text for text, _ in pieces])
+    else:
+        before = state.parser or parser.start(prompt_ids or (), request.history_calls)
+        events, parser_state = parser.step(before, pieces)
+        if search_content and strings:
+            events, held, found = _stop_in_content(request, state, events, strings, len(ids))
+            if found is not None:
+                finish, stop_reason = "stop", found
+        if final or found is not None:
+            if not (search_content and found is not None):
+                rest, parser_state = parser.finish(parser_state, finish or "stop")
+                events.extend(rest)
+            if search_content and held:
+                events.append(Content("".join([text for text, _ in held])))
+                held = ()
+            parser_state = None
+    return _Advance(
+        text,
+        events,
+        finish,
+        stop_reason,
+        StreamState(
+            version=STATE_VERSION,
+            fingerprint=state.fingerprint,
+            index=state.index,
+            tokens=state.tokens + len(ids),
+            role_sent=True,
+            finish=finish or "",
+            stopped=found is not None and choice.finish_reason is None,
+            decode=None if finish or decode == START else decode,
+            stop_held=held,
+            logprob_context=tuple((*state.logprob_context, *ids[-CONTEXT_IDS:])[-CONTEXT_IDS:]),
+            text_offset=state.text_offset,
+            parser=parser_state,
+            prompt=state.prompt or len(prompt_ids or ()),
+            calls=state.calls,
+            call_done=state.call_done,
+            call_open=state.call_open,
+            call_held=state.call_held,
+            created=state.created,
+            id=state.id,
+        ),
+    )
+
+
+def _pieces(
+    request: PreparedRequest,
+    state: StreamState,
+    ids: Ids,
+    prompt_ids: Ids | None,
+    strings: Sequence[str],
+    final: bool,
+) -> tuple[list[Piece], DecodeState, tuple[Piece, ...], str | None]:
+    """Pieces that may go on, the detokenizer's state, pieces held for a stop string, and the stop string found."""
+    vocabulary = request.model.vocabulary
+    parsed = request.parser is not None
+    decode = state.decode
+    if decode is None:
+        decode = START
+        if not state.tokens:
+            decode = seed(vocabulary, prompt_ids, skip_special=request.skip_special and not parsed)
+    pieces: list[Piece] = []
+    held = state.stop_held
+    # the first `min_tokens` ids are searched for no stop string
+    border = min(max(request.min_tokens - state.tokens, 0), len(ids)) if strings else len(ids)
+    for part, search in (
+        ((ids[:border], False), (ids[border:], True)) if 0 < border < len(ids) else ((ids, not border),)
+    ):
+        if parsed:
+            new, decode = decode_pieces(vocabulary, decode, part)
+        else:
+            text, decode = decode_text(vocabulary, decode, part, skip_special=request.skip_special)
+            new = [(text, TEXT)] if text else []
+        if final and (search or border == len(ids)):
+            text, decode = flush(vocabulary, decode)
+            if text:
+                new.append((text, TEXT))
+        if not strings:
+            return new, decode, held, None
+        new, held, found = stop.feed(strings, held, new, search=search, include=request.stop_tokens.include)
+        pieces += new
+        if found is not None:
+            return pieces, decode, (), found
+    if final:
+        pieces += held
+        held = ()
+    return pieces, decode, held, None
+
+
+def _stop_in_content(
+    request: PreparedRequest, state: StreamState, events: list[Event], strings: Sequence[str], count: int
+) -> tuple[list[Event], tuple[Piece, ...], str | None]:
+    """Stop strings in content alone (`stop_scope="content"`): what comes after a match is dropped."""
+    search = state.tokens + count > request.min_tokens
+    held = state.stop_held
+    kept: list[Event] = []
+    for event in events:
+        if not isinstance(event, Content):
+            kept.append(event)
+            continue
+        pieces, held, found = stop.feed(
+            strings, held, [(event.text, TEXT)], search=search, include=request.stop_tokens.include
+        )
+        if pieces:
+            kept.append(Content("".join([text for text, _ in pieces])))
+        if found is not None:
+            return kept, (), found
+    return kept, held, None
+
+
+# --- streams --------------------------------------------------------------------------------------------------------
+
+
+def derender_step(
+    request: PreparedRequest, chunk: GenerateChunk, state: StreamState | None, *, prompt: int = 0
+) -> tuple[Chunk, StreamState]:
+    """Derender one chunk. Pure: equal arguments give equal results.
+
+    chunk: at most one choice, with 0..n new ids in generation order. state: what the call before returned for this
+    choice; None before its first chunk. prompt: number of the prompt the chunk belongs to (completions).
+    Returns the response chunk (a delta may be empty while text is held; no choice at all once the choice has finished)
+    and the next state. Raises RequestError (several choices, a bound passed), StateMismatch (state of another version,
+    configuration or choice). Source: OpenAI "chat completion chunk object"; reference behaviour S1 to S46.
+    """
+    model = request.model
+    validate.check_output_mode(chunk)
+    if len(chunk.choices) > 1:
+        raise RequestError(f"a chunk may hold at most one choice, not {len(chunk.choices)}")
+    if state is None:
+        state = StreamState(version=STATE_VERSION, fingerprint=model.fingerprint)
+    else:
+        check_state(request, state)
+    prompt_ids = request.prompt_ids(prompt)
+    if prompt_ids is None:
+        prompt_ids = chunk.prompt_token_ids
+    usage = _chunk_usage(request, chunk, prompt)
+    if not chunk.choices:
+        return _chunk(request, chunk, usage, None), state
+    choice = chunk.choices[0]
+    index = prompt * request.choices_per_prompt + choice.index
+    if state.index is None:
+        state = _with_index(state, index)
+    elif state.index != index:
+        raise StateMismatch(f"stream_state belongs to choice {state.index}, but the chunk is of choice {index}")
+    _check_length(request, state, choice, prompt_ids)
+    validate.check_logprobs(choice.logprobs, model.limits)
+    if state.finish:
+        return _chunk(request, chunk, usage, None), _counted(state, len(choice.token_ids or ()))
+    if request.parser is not None and state.parser is None and prompt_ids is None:
+        raise RequestError("prompt_token_ids is required: the model's parser has to know where the prompt ends")
+    step = _advance(request, choice, state, prompt_ids, request.stops, final=choice.finish_reason is not None)
+    if request.kind == "chat":
+        answer, after = _chat_choice(request, choice, index, state, step)
+    else:
+        answer, after = _completion_choice(request, chunk, choice, index, state, step)
+    return _chunk(request, chunk, usage, answer), after
+
+
+def check_state(request: PreparedRequest, state: StreamState) -> None:
+    """Refuse a state that another version or configuration wrote, or that does not add up. Raises StateMismatch."""
+    if state.version != STATE_VERSION:
+        raise StateMismatch(f"stream_state has version {state.version}; this version reads {STATE_VERSION}")
+    if state.fingerprint != request.model.fingerprint:
+        raise StateMismatch(
+            f"stream_state was written for configuration {state.fingerprint!r}, but {request.model.name!r} is served"
+            f" with {request.model.fingerprint}: model, tokenizer, template or parser options differ"
+        )
+    if state.parser is not None and request.parser is None:
+        raise StateMismatch("stream_state holds a parser's state, but this request runs no parser")
+    held = sum(len(text) for text, _ in state.stop_held)
+    longest = max(map(len, request.stops), default=0)
+    widest = max(map(len, request.model.vocabulary.added.values()), default=0) if held >= longest else 0
+    if held and held > longest + widest:
+        raise StateMismatch(f"stream_state holds {held} characters for a stop string, more than any could need")
+    if state.call_held is not None and len(state.call_held.arguments) > assemble.MAX_HELD_CALL:
+        raise StateMismatch("stream_state holds a tool call longer than the cap")
+
+
+def _with_index(state: StreamState, index: int) -> StreamState:
+    return structs.replace(state, index=index)
+
+
+def _counted(state: StreamState, ids: int) -> StreamState:
+    return structs.replace(state, tokens=state.tokens + ids)
+
+
+def _check_length(
+    request: PreparedRequest, state: StreamState, choice: GenerateStreamChoice, prompt_ids: Ids | None
+) -> None:
+    limit = request.model.limits.max_model_len
+    if limit is None:
+        return
+    prompt = state.prompt if prompt_ids is None else len(prompt_ids)
+    new = len(choice.token_ids or ())
+    if prompt + state.tokens + new > limit:
+        raise RequestError(
+            f"{prompt} prompt ids, {state.tokens} output ids and {new} new ids are over the model's limit of {limit}"
+        )
+
+
+def _chunk_usage(request: PreparedRequest, chunk: GenerateChunk, prompt: int) -> Usage | None:
+    if chunk.usage is None:
+        return None
+    count = request.prompt_tokens[prompt] if prompt < len(request.prompt_tokens) else None
+    prompt_tokens = chunk.usage.prompt_tokens if count is None else count
+    return usage_of(prompt_tokens, chunk.usage.completion_tokens or 0)
+
+
+def usage_of(prompt_tokens: int, completion_tokens: int) -> Usage:
+    return Usage(
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        total_tokens=prompt_tokens + completion_tokens,
+    )
+
+
+def _chunk(
+    request: PreparedRequest,
+    chunk: GenerateChunk,
+    usage: Usage | None,
+    choice: ChatChunkChoice | CompletionChunkChoice | None,
+) -> Chunk:
+    if request.kind == "chat":
+        return ChatCompletionChunk(
+            id=request.request_id,
+            created=request.created,
+            model=request.model.name,
+            choices=[choice] if isinstance(choice, ChatChunkChoice) else [],
+            usage=usage,
+            prompt_token_ids=chunk.prompt_token_ids if request.return_token_ids else None,
+            metrics=chunk.metrics,
+        )
+    return CompletionChunk(
+        id=request.request_id,
+        created=request.created,
+        model=request.model.name,
+        choices=[choice] if isinstance(choice, CompletionChunkChoice) else [],
+        usage=usage,
+        metrics=chunk.metrics,
+    )
+
+
+def _chat_choice(
+    request: PreparedRequest, choice: GenerateStreamChoice, index: int, before: StreamState, step: _Advance
+) -> tuple[ChatChunkChoice, StreamState]:
+    after = step.state
+    finish = step.finish
+    role = not before.role_sent
+    if request.parser is None:
+        delta = ChatDelta(role="assistant" if role else None, content=step.text or None)
+    else:
+        calls = assemble.CallState(before.calls, before.call_done, before.call_open, before.call_held)
+        delta, calls = assemble.delta(step.events, calls, request.calls, _call_ids(request, index), role=role)
+        if calls != (before.calls, before.call_done, before.call_open, before.call_held):
+            after = structs.replace(
+                after,
+                calls=calls.calls,
+                call_done=calls.call_done,
+                call_open=calls.call_open,
+                call_held=calls.call_held,
+            )
+        finish = assemble.finish_reason(finish, calls=calls.call_done, policy=request.calls)
+    return (
+        ChatChunkChoice(
+            index=index,
+            delta=delta,
+            logprobs=_chat_logprobs(request, choice, before.logprob_context),
+            finish_reason=finish,
+            stop_reason=step.stop_reason,
+            token_ids=_token_ids(request, choice),
+        ),
+        after,
+    )
+
+
+def _call_ids(request: PreparedRequest, index: int) -> assemble.CallIds:
+    parser = request.parser
+    assert parser is not None  # only parsed requests have calls
+
+    def make(call_index: int, name: str, model_id: str | None) -> str:
+        return parser.call_id(request.request_id, index, call_index, name, model_id, request.history_calls)
+
+    return make
+
+
+def _chat_logprobs(
+    request: PreparedRequest, choice: GenerateStreamChoice | GenerateChoice, context: Ids
+) -> ChatLogprobs | None:
+    if choice.logprobs is None or request.hide_metadata:
+        return None
+    return chat_logprobs(request.model.vocabulary, choice.logprobs, context, request.keep_candidates)
+
+
+def _token_ids(request: PreparedRequest, choice: GenerateStreamChoice | GenerateChoice) -> list[int] | None:
+    return choice.token_ids if request.return_token_ids and not request.hide_metadata else None
+
+
+def _completion_choice(
+    request: PreparedRequest,
+    chunk: GenerateChunk,
+    choice: GenerateStreamChoice,
+    index: int,
+    before: StreamState,
+    step: _Advance,
+) -> tuple[CompletionChunkChoice, StreamState]:
+    logprobs, offset = _completion_logprobs(request, choice, before, step.text)
+    return (
+        CompletionChunkChoice(
+            index=index,
+            text=step.text,
+            logprobs=logprobs,
+            finish_reason=step.finish,
+            stop_reason=step.stop_reason,
+            prompt_token_ids=chunk.prompt_token_ids if request.return_token_ids else None,
+            token_ids=_token_ids(request, choice),
+        ),
+        step.state if offset == before.text_offset else structs.replace(step.state, text_offset=offset),
+    )
+
+
+def _completion_logprobs(
+    request: PreparedRequest, choice: GenerateStreamChoice | GenerateChoice, before: StreamState, text: str
+) -> tuple[CompletionLogprobs | None, int]:
+    if choice.logprobs is None:
+        return None, before.text_offset + len(text)
+    return completion_logprobs(
+        request.model.vocabulary, choice.logprobs, before.logprob_context, request.keep_candidates, before.text_offset
+    )
+
+
+# --- whole responses ------------------------------------------------------------------------------------------------
+
+
+def derender(request: PreparedRequest, response: GenerateResponse) -> ChatCompletionResponse | CompletionResponse:
+    """Derender one whole response: a fold of the streaming step over one big chunk per choice.
+
+    Raises RequestError: a bound is passed, or a choice has no ids (E9 to E16).
+    """
+    if request.kind == "completion":
+        return derender_completions(request, [response])
+    validate.check_response(response, request.model.limits)
+    prompt_ids = request.prompt_ids(0)
+    if prompt_ids is None:
+        prompt_ids = response.prompt_token_ids
+    choices = [_chat_whole(request, choice, prompt_ids) for choice in response.choices]
+    return ChatCompletionResponse(
+        id=request.request_id,
+        created=request.created,
+        model=request.model.name,
+        choices=choices,
+        usage=_whole_usage(request, [response]),
+        prompt_logprobs=response.prompt_logprobs,
+        prompt_token_ids=response.prompt_token_ids if request.return_token_ids else None,
+        kv_transfer_params=response.kv_transfer_params,
+        metrics=response.metrics,
+    )
+
+
+def derender_completions(request: PreparedRequest, responses: Sequence[GenerateResponse]) -> CompletionResponse:
+    """One completion response of several prompts: choices are numbered through, in order (S42 to S45)."""
+    limits = request.model.limits
+    if not responses:
+        raise RequestError("generate_responses must not be empty")
+    if len(responses) > limits.max_sequences:
+        raise RequestError(f"{len(responses)} responses are over the limit of {limits.max_sequences}")
+    for response in responses:
+        validate.check_response(response, limits)
+    choices: list[CompletionChoice] = []
+    for prompt, response in enumerate(responses):
+        prompt_ids = request.prompt_ids(prompt)
+        if prompt_ids is None:
+            prompt_ids = response.prompt_token_ids
+        for choice in response.choices:
+            step = _whole(request, choice, prompt_ids)
+            logprobs, _ = _completion_logprobs(request, choice, _first_state(request), step.text)
+            choices.append(
+                CompletionChoice(
+                    index=len(choices),
+                    text=step.text,
+                    logprobs=logprobs,
+                    finish_reason=step.finish,
+                    stop_reason=step.stop_reason,
+                    token_ids=_token_ids(request, choice),
+                    prompt_token_ids=response.prompt_token_ids if request.return_token_ids else None,
+                )
+            )
+    first = responses[0].kv_transfer_params
+    return CompletionResponse(
+        id=request.request_id,
+        created=request.created,
+        model=request.model.name,
+        choices=choices,
+        usage=_whole_usage(request, responses),
+        kv_transfer_params=first if all(response.kv_transfer_params == first for response in responses) else None,
+        metrics=responses[0].metrics if len(responses) == 1 else None,
+    )
+
+
+def _first_state(request: PreparedRequest) -> StreamState:
+    return StreamState(version=STATE_VERSION, fingerprint=request.model.fingerprint)
+
+
+def _whole(request: PreparedRequest, choice: GenerateChoice, prompt_ids: Ids | None) -> _Advance:
+    strings: Sequence[str] = request.stops
+    if isinstance(choice.stop_reason, str) and choice.stop_reason and choice.stop_reason not in strings:
+        strings = (*strings, choice.stop_reason)  # the engine found a string that the request does not name
+    return _advance(request, choice, _first_state(request), prompt_ids, strings, final=True)
+
+
+def _chat_whole(request: PreparedRequest, choice: GenerateChoice, prompt_ids: Ids | None) -> ChatChoice:
+    step = _whole(request, choice, prompt_ids)
+    finish = step.finish or "stop"
+    if request.parser is None:
+        message = ChatMessage(content=step.text)
+    else:
+        ids = _call_ids(request, choice.index)
+        message = assemble.message(step.events, request.calls, ids, forced=request.forced)
+        finish = assemble.finish_reason(finish, calls=bool(message.tool_calls), policy=request.calls) or finish
+    return ChatChoice(
+        index=choice.index,
+        message=message,
+        logprobs=_chat_logprobs(request, choice, ()),
+        finish_reason=finish,
+        stop_reason=step.stop_reason,
+        token_ids=_token_ids(request, choice),
+    )
+
+
+def _whole_usage(request: PreparedRequest, responses: Sequence[GenerateResponse]) -> Usage:
+    prompt = sum(count or 0 for count in request.prompt_tokens)
+    completion = sum(len(choice.token_ids or ()) for response in responses for choice in response.choices)
+    return usage_of(prompt, completion)
