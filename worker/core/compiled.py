@@ -200,7 +200,7 @@ class Compiled:
         self.in_content = TextRegion.of(in_content)
         self.at_start = TextRegion.of(in_content | at_start)
         self.after_bare = (
-            TextRegion.of(in_content | {lit(literal): NOISE for literal in (tools.section_close, tools.close) if literal})
+            TextRegion.of(in_content | {lit(one): NOISE for one in (tools.section_close, tools.close) if one})
             if tools and (bare or isinstance(tools.arguments, Python))
             else None
         )
