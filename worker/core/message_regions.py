@@ -75,7 +75,7 @@ def body_of(run: Run, header: str) -> int:
     word = _WORD.match(after)
     channel = word[1] if word else ""
     if channel in messages.reasoning:
-        return BODY_REASONING
+        return BODY_REASONING if run.request.keeps_reasoning else BODY_DROPPED
     if channel in messages.content or (not after and not channel):
         return BODY_CONTENT
     return BODY_DROPPED

@@ -14,6 +14,7 @@ from worker.core.run_constants import (
     AFTER_CALL,
     ARRAY,
     BARE,
+    BODY_DROPPED,
     CONTENT,
     FRESH,
     FROM_REASONING,
@@ -166,6 +167,9 @@ def _unmarked(run: Run) -> bool | None:
     if char and not first and char == tools.separator:
         run.pos += 1
         char = _skip_blank(run)
+    if run.c.forced and char and char not in run.c.unmarked:
+        run.region = BODY_DROPPED  # a forced list that is none: no calls, and no content either
+        return True
     if run.pos - start > MAX_SPACE or (run.ending and not char) or (char and char not in run.c.unmarked):
         run.pos = start
         return None
@@ -176,7 +180,8 @@ def _unmarked(run: Run) -> bool | None:
     else:
         run.region = MEMBERS
     run.raw = run.buf[start : run.pos] if not first else ""
-    run.flags |= UNDECIDED
+    if not run.c.forced:
+        run.flags |= UNDECIDED
     return True
 
 
@@ -191,7 +196,7 @@ def _opened(run: Run, action: int, space: str, opener: str, in_reasoning: bool) 
         run.flags |= BARE
     run.phase = action
     run.raw = space + opener
-    run.scalar = str(len(space))
+    run.kind = len(space)
     undecided = c.undecided_section if action == SECTION else c.undecided_call
     run.region = OPENED
     if not undecided:
@@ -202,10 +207,11 @@ def _accept(run: Run) -> None:
     """The opener is one: settle the whitespace before it and go on to the call."""
     c, tools = run.c, run.c.tools
     assert tools is not None
-    space = run.raw[: int(run.scalar)]
+    space = run.raw[: run.kind]
     action = run.phase
     run.phase = 0
-    run.raw = run.scalar = ""
+    run.raw = ""
+    run.kind = 0
     if space and not run.flags & FROM_REASONING and run.flags & SEEN and not run.flags & AFTER_CALL:
         if tools.gap == "keep":
             run.say_content(space)
@@ -222,12 +228,13 @@ def _reject(run: Run) -> bool:
     """The opener was prose: what was held is text of the region it stood in."""
     tools = run.c.tools
     assert tools is not None
-    space = run.raw[: int(run.scalar)]
+    space = run.raw[: run.kind]
     opener = run.raw[len(space) :]
     run.region = REASONING if run.flags & FROM_REASONING else CONTENT
     run.flags &= ~(FROM_REASONING | BARE | STRIP)
     run.phase = 0
-    run.raw = run.scalar = ""
+    run.raw = ""
+    run.kind = 0
     rest = run.buf[run.pos :]
     if tools.release == "all":
         if not run.flags & (SEEN if run.region == CONTENT else SEEN_REASONING):
