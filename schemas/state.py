@@ -18,7 +18,8 @@ MAX_STATE_BYTES = 256 * 1024
 
 MAX_PLAIN_STATE_BYTES = 1024
 """No state without a parser is larger, encoded as JSON. The worst one holds MAX_HELD_CHARS characters of 6 bytes each
-(control characters, escaped), a carried `id` of 128, and numbers of full length; a stop string costs two numbers."""
+(control characters, escaped), a carried `id` of 128 and numbers of full length: 846 bytes; a stop string costs two
+numbers."""
 
 Offset = Annotated[int, Meta(ge=0, le=2**53)]
 

@@ -171,6 +171,7 @@ def _decode_fallback(vocabulary: Vocabulary, state: DecodeState, ids: Iterable[i
                 continue
             if pending:
                 parts.append(REPLACEMENT * len(pending))
+                started = True
             pending, broken = b"", False
             text = data.decode("utf-8", "replace")
         elif broken:
