@@ -96,8 +96,6 @@ class StreamState(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
     created: Offset | None = None
     id: Annotated[str, Meta(max_length=128)] | None = None
     stop_begun: tuple[Offset, Offset] | None = None
-    created: int | None = None
-    id: str | None = None
 
 
 REQUEST_STATE_VERSION = 1

@@ -67,7 +67,7 @@ _chat_stream = _lax(DerenderChatStreamRequest)
 _completion_stream = _lax(DerenderCompletionStreamRequest)
 _encoder = msgspec.json.Encoder()
 
-_ENDPOINTS: dict[str, Endpoint] = {
+ENDPOINTS: dict[str, Endpoint] = {
     "chat": "chat",
     "/v1/chat/completions/derender": "chat",
     "completion": "completion",
@@ -81,18 +81,20 @@ def derender_call(
     *,
     created: int,
     endpoint: str | None = None,
+    default_endpoint: str | None = None,
     request_id: str | None = None,
     limits: Limits = Limits(),  # noqa: B008 - frozen
 ) -> bytes:
     """Answer one derender request.
 
     body: JSON of one of the four requests. endpoint: `chat`, `completion` or the HTTP path; None: the body's own
-        `endpoint` member, else a body with `generate_responses` or `completion_request` is a completion.
+        `endpoint` member, else default_endpoint, else a body with `generate_responses` or `completion_request` is a
+        completion.
     created: unix seconds, where neither body nor state say. request_id: where the engine's message has none.
     Returns the JSON of the response, `{"chunk", "stream_state"}` for a stream. Raises RequestError.
     """
     peek = validate.decode(_peek, body, limits)
-    kind = _kind(endpoint or peek.endpoint, peek)
+    kind = _kind(endpoint or peek.endpoint or default_endpoint, peek)
     if peek.request_id is not None and not valid_request_id(peek.request_id):
         raise SchemaError("request_id must be 1 to 128 of A-Z a-z 0-9 . _ : / -", param="body.request_id")
     if len(bytes(peek.stream_state)) > MAX_STATE_BYTES:
@@ -115,9 +117,9 @@ def derender_call(
 
 def _kind(endpoint: str | None, peek: _Peek) -> Endpoint:
     if endpoint is not None:
-        if endpoint not in _ENDPOINTS:
-            raise SchemaError(f"endpoint {endpoint!r}: use one of {', '.join(_ENDPOINTS)}", param="body.endpoint")
-        return _ENDPOINTS[endpoint]
+        if endpoint not in ENDPOINTS:
+            raise SchemaError(f"endpoint {endpoint!r}: use one of {', '.join(ENDPOINTS)}", param="body.endpoint")
+        return ENDPOINTS[endpoint]
     if bytes(peek.generate_responses) != b"null" or bytes(peek.completion_request) != b"null":
         return "completion"
     return "chat"
