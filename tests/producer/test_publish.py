@@ -127,10 +127,8 @@ async def test_a_full_partition_is_waited_for(redis: Redis) -> None:
         sending = asyncio.gather(*(stream.chunk(CHUNK) for _ in range(50)))
         seen = 0
         while not sending.done():
-            length = await redis.xlen(key)
-            assert length <= 8
-            seen += length
-            await redis.xtrim(key, maxlen=0, approximate=False)
+            assert await redis.xlen(key) <= 8
+            seen += await redis.xtrim(key, maxlen=0, approximate=False)
             await asyncio.sleep(0.002)
         await sending
         assert seen + await redis.xlen(key) == 51
