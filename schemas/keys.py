@@ -14,6 +14,7 @@ DEFAULT_PARTITIONS = 8
 GROUP = "derender"
 """Consumer group whose last-delivered id is the committed cursor; nobody reads through it."""
 
+REPLY_TO = re.compile(r"[A-Za-z0-9._-]{1,64}")
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:/-]{1,128}")
 
 # fields of an input entry
@@ -25,16 +26,52 @@ CONTROL = b"control"
 RESPONSE = b"response"
 CALL = b"call"
 PROMPT = b"prompt"
+"""Which prompt of a completion with several prompts a chunk belongs to, counting from 0."""
+ERROR = b"error"
+"""With `control: error`: the JSON of an OpenAI error object. In a reply: the same."""
+ACTIVE = b"active"
+"""With `control: timeout`: the last activity (ms) that the time-out was judged by."""
 
-# fields of a reply entry (CHUNK and RESPONSE too)
+# values of CONTROL
+CONTROL_DONE = b"done"
+CONTROL_ABORT = b"abort"
+CONTROL_ERROR = b"error"
+CONTROL_TIMEOUT = b"timeout"
+"""Written by workers only: a request was idle for too long."""
+
+# fields of a reply entry (CHUNK, RESPONSE and ERROR too)
 INDEX = b"index"
 STREAM_STATE = b"stream_state"
-ERROR = b"error"
 DONE = b"done"
+"""On the last entry only; the value is the final status."""
+REPLY_ID = b"reply_id"
+"""On a `reply_to` stream, beside REQUEST: id of the same entry on the request's own reply stream."""
+
+# fields of a signal (REQUEST and INDEX too) and of a dead letter (STREAM_NAME, ENTRY_ID, REASON, then the raw fields)
+SIGNAL = b"signal"
+SIGNAL_CANCEL = b"cancel"
+REASON = b"reason"
+STREAM_NAME = b"stream"
+ENTRY_ID = b"entry_id"
+
+# status of a request
+STATUS_OPEN = "open"
+STATUS_FINISHED = "finished"
+STATUS_ABORTED = "aborted"
+STATUS_FAILED = "failed"
+CLOSED = frozenset((STATUS_FINISHED, STATUS_ABORTED, STATUS_FAILED))
+
+# fields of the config hash
+CONFIG_PARTITIONS = "partitions"
+CONFIG_WIRE_VERSION = "wire_version"
 
 
 def valid_request_id(request_id: str) -> bool:
     return REQUEST_ID.fullmatch(request_id) is not None
+
+
+def valid_reply_to(name: str) -> bool:
+    return REPLY_TO.fullmatch(name) is not None
 
 
 def partition_of(request_id: str, partitions: int) -> int:
@@ -51,6 +88,7 @@ class Keys:
         self.prefix = prefix
         self.config = f"{prefix}:config"
         self.workers = f"{prefix}:workers"
+        self.jobs = f"{prefix}:jobs"
 
     def of(self, partition: int, name: str) -> str:
         return f"{self.prefix}:{{{partition}}}:{name}"
@@ -72,6 +110,14 @@ class Keys:
 
     def owner(self, partition: int) -> str:
         return self.of(partition, "owner")
+
+    def attempts(self, partition: int) -> str:
+        """Hash: input stream name -> "<cursor> <count>", how often a worker began at that cursor."""
+        return self.of(partition, "attempts")
+
+    def reply_to(self, partition: int, name: str) -> str:
+        """Second reply stream that an `open` may name: one a partition, so that it lives in the request's slot."""
+        return self.of(partition, f"to:{name}")
 
     def request(self, partition: int, request_id: str) -> str:
         return self.of(partition, f"request:{request_id}")

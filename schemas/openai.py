@@ -66,6 +66,7 @@ class ChatRequest(Struct, frozen=True):
     stream_options: StreamOptions | None = None
     prompt_logprobs: int | None = None
     structured_outputs: dict[str, Any] | None = None
+    n: int | None = 1
 
 
 class CompletionRequest(Struct, frozen=True):

@@ -87,3 +87,36 @@ class StreamState(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
     call_held: HeldCall | None = None
     created: int | None = None
     id: str | None = None
+
+
+REQUEST_STATE_VERSION = 1
+
+
+class RequestState(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """State of a whole open request: the value of the `open` hash, and all that a takeover needs beside the context.
+
+    version: `REQUEST_STATE_VERSION` of the writer.
+    digest: of the context as it was opened; another `open` with another digest is refused.
+    created: unix seconds that every reply carries.
+    active: ms part of the id of the last entry that was taken in, so Redis' own time.
+    prompts, n: prompts of the request and choices for each; a choice's flat index is prompt * n + index.
+    replies: number of the last reply (its entry id is `<replies>-0`).
+    seq: last sequence number seen; None: the producer does not number.
+    usage_due: the client asked for a usage chunk at the end, and it has not been sent.
+    reply_to: name of the second reply stream.
+    prompt_tokens: of all prompts together, for a usage chunk of our own; None: not known.
+    choices: flat choice index -> state of that choice.
+    """
+
+    version: int
+    digest: str
+    created: int
+    active: Offset
+    prompts: Annotated[int, Meta(ge=1)] = 1
+    n: Annotated[int, Meta(ge=1)] = 1
+    replies: Offset = 0
+    seq: Offset | None = None
+    usage_due: bool = False
+    reply_to: str | None = None
+    choices: dict[int, StreamState] = {}
+    prompt_tokens: Offset | None = None

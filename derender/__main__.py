@@ -1,0 +1,70 @@
+"""The command line: `derender <verb>`, one module for each verb."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Protocol, cast
+
+from worker.settings import SettingsError
+
+VERBS = {
+    "worker": "drain partitions: token ids in, OpenAI-compatible replies out",
+    "replay": "publish a recorded generation",
+    "tail": "follow the replies of requests",
+    "demo": "replay real generations through an embedded Redis and a worker, in one process",
+    "call": "derender JSON lines without Redis",
+}
+"""Verb -> what it does; `derender/<verb>.py` has `add_arguments(parser)` and `run(args, environ)`."""
+
+
+class Verb(Protocol):
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, args: argparse.Namespace, environ: Mapping[str, str]) -> int:
+        """Exit code. Raises CommandError or SettingsError."""
+        ...
+
+
+class CommandError(Exception):
+    """The command cannot do its work; the message is one line for whoever typed it."""
+
+
+def usage() -> str:
+    width = max(map(len, VERBS))
+    lines = [f"  {verb:<{width}}  {text}" for verb, text in VERBS.items()]
+    return "usage: derender <verb> [options]\n\n" + "\n".join(lines) + "\n\nderender <verb> --help shows its options\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        sys.stdout.write(usage())
+        return 0 if arguments else 2
+    name, *rest = arguments
+    if name not in VERBS:
+        sys.stderr.write(f"derender: no verb {name!r}\n\n{usage()}")
+        return 2
+    verb = cast(Verb, import_module(f"derender.{name}"))  # only this one: tail does not need tokenizers
+    parser = argparse.ArgumentParser(prog=f"derender {name}", description=VERBS[name], allow_abbrev=False)
+    verb.add_arguments(parser)
+    try:
+        return verb.run(parser.parse_args(rest), os.environ)
+    except SettingsError as error:
+        sys.stderr.write(f"derender {name}: {error}\n")
+        return 2
+    except CommandError as error:
+        sys.stderr.write(f"derender {name}: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    # `python -m derender` runs this file as __main__; the verbs raise the errors of derender.__main__.
+    from derender.__main__ import main as imported_main
+
+    sys.exit(imported_main())

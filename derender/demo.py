@@ -1,0 +1,58 @@
+"""`derender demo`: real generations through the whole path, in one process without a server."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from derender.replay import DATA, DEMO_RECORDING, DEMO_TOKENIZER, ReplaySettings, load_recording, replay_and_follow
+from producer.replay import request_ids
+from worker.settings import add_options, load
+
+DEMO_SPEED = 20.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_options(parser, ReplaySettings)
+
+
+def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    settings = load(ReplaySettings, vars(args), environ)
+    events = load_recording(DEMO_RECORDING)
+    on_server = args.redis_url is not None or "DERENDER_REDIS_URL" in environ
+    settings = dataclasses.replace(
+        settings,
+        embedded=settings.embedded or not on_server,
+        tokenizer=settings.tokenizer or str(DEMO_TOKENIZER),
+        served_model_name=settings.served_model_name or ("smollm2-135m-instruct",),
+        speed=settings.speed or DEMO_SPEED,
+        follow=True,
+        run_name=settings.run_name or ("" if not on_server else None),
+    )
+    ids = request_ids(events)
+    outcome = asyncio.run(replay_and_follow(settings, events, sys.stdout))
+    wrong = 0
+    expected = expected_texts(DATA / "demo.expected.jsonl")
+    for number, followed in enumerate(outcome.values()):
+        request_id = ids[number // settings.copies]
+        if followed.texts != expected[request_id]:
+            sys.stderr.write(f"{request_id}: the text differs from the recorded one\n")
+            wrong += 1
+    if not wrong:
+        sys.stdout.write("every text is what the engine's own tokenizer makes of the recorded ids\n")
+    return 1 if wrong else 0
+
+
+def expected_texts(path: Path) -> dict[str, dict[int, str]]:
+    """Request id -> choice index -> text, cut at the stop string where the request has one that occurs."""
+    result: dict[str, dict[int, str]] = {}
+    for line in path.read_text("utf-8").splitlines():
+        record = json.loads(line)
+        text = record.get("text_with_stop", record["decoded"])
+        result.setdefault(record["request_id"], {})[record["index"]] = text
+    return result

@@ -1,0 +1,166 @@
+"""`derender replay`: publish a recorded generation, and show what comes back."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from derender.__main__ import CommandError
+from derender.show import Followed, Printer, follow, progress
+from producer.connection import UNREACHABLE, ConfigError
+from producer.publish import Producer, PublishError
+from producer.read import MAX_FOLLOWED, Reader
+from producer.replay import Event, RecordingError, read_recording, replay, request_ids
+from worker.settings import Settings, SettingsError, add_options, load, option, shown_url
+
+if TYPE_CHECKING:
+    from worker.main import WorkerProcess
+
+DATA = Path(__file__).parent / "data"
+DEMO_RECORDING = DATA / "demo.jsonl"
+DEMO_TOKENIZER = DATA / "smollm2"
+
+
+@dataclass(frozen=True)
+class ReplaySettings(Settings):
+    """Options of a replay; those of the worker count with --embedded, when it runs in this process."""
+
+    speed: float | None = option(None, "1: paced as recorded, 10: ten times as fast; default: no pauses")
+    copies: int = option(1, "publish each recorded request so many times, at once")
+    cut: int | None = option(None, "publish chunks of so many token ids; 0: all ids of a choice in one")
+    max_backlog: int = option(10_000, "wait while a partition has more unprocessed entries than this")
+    follow: bool = option(True, "show the texts as they come, and a summary")
+    run_name: str | None = option(None, "first part of the request ids; default: random, so that runs do not meet")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.speed is not None and not self.speed > 0:
+            raise SettingsError("--speed has to be more than 0")
+        if self.copies < 1:
+            raise SettingsError("--copies has to be at least 1")
+        if self.cut is not None and self.cut < 0:
+            raise SettingsError("--cut has to be at least 0")
+        if self.max_backlog < 1:
+            raise SettingsError("--max-backlog has to be at least 1")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("recording", nargs="?", default=str(DEMO_RECORDING), help="JSON lines; default: the demo's")
+    add_options(parser, ReplaySettings)
+
+
+def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    settings = load(ReplaySettings, vars(args), environ)
+    events = load_recording(Path(args.recording))
+    outcome = asyncio.run(replay_and_follow(settings, events, sys.stdout))
+    return 0 if all(followed.error is None for followed in outcome.values()) else 1
+
+
+def load_recording(path: Path) -> list[Event]:
+    try:
+        return read_recording(path)
+    except (OSError, RecordingError) as error:
+        raise CommandError(f"cannot read the recording: {error}") from None
+
+
+@asynccontextmanager
+async def ends(settings: ReplaySettings) -> AsyncIterator[tuple[Producer, Reader]]:
+    """A producer and a reader: on Redis, or with --embedded on a fakeredis with a worker in this process."""
+    if settings.embedded:
+        async with _embedded(settings) as process:
+            partitions, names = process.partitions, process.names
+            yield (
+                Producer(process.redis, partitions, names=names, max_backlog=settings.max_backlog),
+                Reader(process.redis, partitions, names=names, look_after_s=0.5),
+            )
+        return
+    url = settings.redis_url
+    try:
+        async with (
+            await Producer.connect(url, prefix=settings.key_prefix, max_backlog=settings.max_backlog) as producer,
+            await Reader.connect(url, prefix=settings.key_prefix) as reader,
+        ):
+            yield producer, reader
+    except UNREACHABLE as error:
+        raise CommandError(f"cannot reach Redis at {shown_url(url)}: {error}") from None
+    except (ConfigError, PublishError) as error:
+        raise CommandError(str(error)) from None
+
+
+@asynccontextmanager
+async def _embedded(settings: Settings) -> AsyncIterator[WorkerProcess]:
+    """A worker and its Redis in this process. Raises CommandError when the extras are not installed."""
+    try:
+        from worker.main import WorkerProcess
+        from worker.streams import embedded
+        from worker.tokenizer_cache import TokenizerError, load_models
+
+        redis = embedded()
+    except ImportError as error:
+        raise CommandError(f"--embedded needs the extras worker and embedded: {error}") from None
+    try:
+        models = load_models(settings)
+    except TokenizerError as error:
+        raise CommandError(str(error)) from None
+    process = WorkerProcess(settings, models, redis=redis)
+    task = asyncio.create_task(process.run())
+    ready = asyncio.create_task(process.ready.wait())
+    await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED)
+    try:
+        if task.done():
+            task.result()
+        yield process
+    finally:
+        ready.cancel()
+        process.stop()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def replay_and_follow(settings: ReplaySettings, events: list[Event], out: TextIO) -> dict[str, Followed]:
+    """Publish the recording; with `follow`, show and return what each request said, by its published id."""
+    prefix = settings.run_name if settings.run_name is not None else uuid.uuid4().hex[:6] + "-"
+
+    def name(request_id: str, copy: int) -> str:
+        return prefix + (request_id if settings.copies == 1 else f"{request_id}-{copy}")
+
+    def label(request_id: str, index: int) -> str:
+        return f"{request_id.removeprefix(prefix)} {index}"
+
+    ids = [name(id_, copy) for id_ in request_ids(events) for copy in range(settings.copies)]
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    async with ends(settings) as (producer, reader):
+        printer = Printer(out, label)
+        places = asyncio.Semaphore(MAX_FOLLOWED)
+
+        async def watch(id_: str) -> Followed:
+            async with places:
+                return await follow(reader, id_, printer)
+
+        watching = [asyncio.create_task(watch(id_)) for id_ in ids] if settings.follow else []
+        with progress(len(events) * settings.copies, "replay", sys.stderr) as step:
+            await replay(
+                producer,
+                events,
+                speed=settings.speed,
+                copies=settings.copies,
+                name=name,
+                cut=settings.cut,
+                on_event=step,
+            )
+        published_s = loop.time() - start
+        outcome = dict(zip(ids, await asyncio.gather(*watching), strict=False))
+    out.write(f"\n{len(ids)} requests, {len(events) * settings.copies} entries published in {published_s:.1f} s\n")
+    if settings.follow:
+        replies = sum(followed.replies for followed in outcome.values())
+        failed = sum(followed.error is not None for followed in outcome.values())
+        out.write(f"{replies} replies in {loop.time() - start:.1f} s, {failed} requests failed\n")
+    return outcome

@@ -1,0 +1,31 @@
+"""`derender worker`: drain partitions until SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+
+from derender.__main__ import CommandError
+from worker.settings import Settings, SettingsError, add_options, load
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_options(parser, Settings)
+
+
+def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    settings = load(Settings, vars(args), environ)
+    if settings.embedded:
+        raise SettingsError(
+            "--embedded keeps Redis inside one process, and a worker alone has nobody to work for: "
+            "use derender demo, or derender replay --embedded"
+        )
+    from worker.main import StartError, run_worker, set_up_logging
+    from worker.tokenizer_cache import TokenizerError, load_models
+
+    set_up_logging(settings.log_level)
+    try:
+        run_worker(settings, load_models(settings))
+    except (StartError, TokenizerError) as error:
+        raise CommandError(str(error)) from None
+    return 0

@@ -1,0 +1,461 @@
+"""One request from `open` to its last reply: input entries are folded into replies. Pure, like the step that it calls.
+
+    fold(entry, open request or None, status or None) -> Outcome
+
+The rules of the wire live here: sequence numbers, several choices, the end of a stream, errors. Who reads the entries
+and where the outcome is written is not known here (`worker/drain.py`, `worker/streams.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from schemas import keys
+from schemas.generate import GenerateChunk, GenerateResponse, GenerateStreamChoice, Usage
+from schemas.openai import ChatCompletionChunk, CompletionChunk, ErrorBody, ErrorInfo
+from schemas.request import RequestContext
+from schemas.state import REQUEST_STATE_VERSION, RequestState, StreamState
+from worker.core import step, validate
+from worker.core.calls import Models, derender_call
+from worker.core.errors import RequestError, SchemaError
+from worker.core.model import Limits
+from worker.core.step import PreparedRequest
+
+
+class Core:
+    """The pure functions that a session calls; tests put others in their place."""
+
+    prepare = staticmethod(step.prepare)
+    derender_step = staticmethod(step.derender_step)
+    derender = staticmethod(step.derender)
+    derender_call = staticmethod(derender_call)
+
+
+class Entry(NamedTuple):
+    """One entry of an input stream, as Redis returns it."""
+
+    id: bytes
+    fields: dict[bytes, bytes]
+
+    @property
+    def time_ms(self) -> int:
+        return int(self.id.partition(b"-")[0])
+
+
+class Open(NamedTuple):
+    """An open request: what is stored, and its compiled context (a cache that can be made again)."""
+
+    state: RequestState
+    request: PreparedRequest
+
+
+class Reply(NamedTuple):
+    """One entry of a reply stream. number: n of the entry id `n-0`; fields: see `schemas/keys.py`."""
+
+    number: int
+    fields: dict[bytes, bytes]
+
+
+@dataclass(frozen=True)
+class Signal:
+    """Tells the engine's side to cancel a generation. index: flat choice index; None: the whole request."""
+
+    reason: str
+    index: int | None = None
+
+
+@dataclass
+class Outcome:
+    """What one entry changes.
+
+    open: the request afterwards; None: it is not open (any more).
+    opened: the context to store, when this entry opened the request.
+    closed: final status, when this entry ended the request.
+    dead: reason to put the entry on the dead-letter stream.
+    dropped: why the entry had no effect (it was seen before, or came after the end).
+    """
+
+    open: Open | None = None
+    replies: list[Reply] = field(default_factory=list)
+    signals: list[Signal] = field(default_factory=list)
+    opened: bytes | None = None
+    closed: str | None = None
+    dead: str | None = None
+    dropped: str | None = None
+    reply_to: str | None = None
+
+
+class InternalError(RequestError):
+    """Our own fault: the step raised what it should not, or stored state cannot be read."""
+
+    code = 500
+    type = "InternalServerError"
+
+
+class IdleTooLong(RequestError):
+    """The engine went silent in the middle of a request."""
+
+    code = 504
+    type = "TimeoutError"
+
+
+class _EngineError(msgspec.Struct):
+    error: Any
+
+
+MAX_CHOICES = 1024
+"""Choices of one request, over all prompts: their states live in one value."""
+
+_encode = msgspec.json.Encoder().encode
+_context_decoder = msgspec.json.Decoder(RequestContext)
+_chunk_decoder = msgspec.json.Decoder(GenerateChunk)
+_response_decoder = msgspec.json.Decoder(GenerateResponse)
+_engine_error_decoder = msgspec.json.Decoder(_EngineError)
+
+
+def context_digest(context: bytes) -> str:
+    """16 hex digits of a context as it was published: two opens of one request have to agree."""
+    return blake2b(context, digest_size=8).hexdigest()
+
+
+def _integer(entry: Entry, name: bytes) -> int | None:
+    """A non-negative decimal field of at most 15 digits, or None where it is absent."""
+    raw = entry.fields.get(name)
+    if raw is None:
+        return None
+    if not (raw.isdigit() and len(raw) <= 15):
+        raise RequestError(f"entry field {name.decode()} has to be a non-negative integer", param=name.decode())
+    return int(raw)
+
+
+def _engine_error(payload: bytes) -> ErrorBody | None:
+    """The error that an engine sent in place of a chunk, in OpenAI form; None when it is none."""
+    try:
+        value = _engine_error_decoder.decode(payload).error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    given = value if isinstance(value, dict) else {"message": value if isinstance(value, str) else None}
+    message, kind, param, code = (given.get(name) for name in ("message", "type", "param", "code"))
+    return ErrorBody(
+        ErrorInfo(
+            message=message if isinstance(message, str) else "the engine reported an error without a message",
+            type=kind if isinstance(kind, str) else "InternalServerError",
+            param=param if isinstance(param, str) else None,
+            code=code if type(code) is int else 500,
+        )
+    )
+
+
+class Session:
+    """Folds entries of requests. Holds no request itself.
+
+    models: the served model of a name (None: the default one); raises UnknownModel.
+    limits: size and depth of payloads, checked before they are decoded.
+    """
+
+    def __init__(self, models: Models, *, core: Core | None = None, limits: Limits | None = None) -> None:
+        self.models = models
+        self.core = core or Core()
+        self.limits = limits or Limits()
+
+    # --- whole entries ----------------------------------------------------------------------------------------------
+
+    def fold(self, entry: Entry, opened: Open | None, status: str | None) -> Outcome:
+        """Take in one entry of a `chunks` or `bulk` stream.
+
+        opened: the request, if it is open; status: what its status key says, if it is not.
+        Bad input never raises: it becomes an error reply and a dead letter.
+        """
+        fields = entry.fields
+        raw_id = fields.get(keys.REQUEST, b"")
+        request_id = raw_id.decode("ascii", "replace")
+        if not keys.valid_request_id(request_id):
+            return Outcome(dead="invalid or missing request_id")
+        try:
+            if keys.RESPONSE in fields or keys.CALL in fields:
+                return self._whole(entry, request_id, opened, status)
+            if keys.OPEN in fields:
+                return self._open(entry, request_id, opened, status)
+            if opened is None:
+                return self._not_open(entry, status)
+            return self._live(entry, opened)
+        except RequestError as error:
+            return self.fail(opened.state if opened else None, error, status=status)
+
+    def fail(self, state: RequestState | None, error: RequestError, *, status: str | None = None) -> Outcome:
+        """End a request with an error reply and tell the engine's side; the entry goes to the dead letters.
+
+        state: of the request, if it is open; status: of one that is not.
+        """
+        if state is None and status in keys.CLOSED:
+            return Outcome(dead=error.message)
+        return self._end(state, error.body(), dead=error.message, cancel=state is not None)
+
+    def _end(
+        self, state: RequestState | None, body: ErrorBody, *, dead: str | None = None, cancel: bool = False
+    ) -> Outcome:
+        number = (state.replies if state else 0) + 1
+        return Outcome(
+            replies=[Reply(number, {keys.ERROR: _encode(body), keys.DONE: keys.STATUS_FAILED.encode()})],
+            signals=[Signal(keys.STATUS_FAILED)] if cancel else [],
+            closed=keys.STATUS_FAILED,
+            dead=dead,
+            reply_to=state.reply_to if state else None,
+        )
+
+    def _not_open(self, entry: Entry, status: str | None) -> Outcome:
+        """An entry that is not `open`, of a request that is not open either."""
+        if status in keys.CLOSED or entry.fields.get(keys.CONTROL) == keys.CONTROL_TIMEOUT:
+            return Outcome(dropped="closed")
+        if keys.SEQ in entry.fields:  # a numbered request whose open was lost: its reader is told
+            return self._end(
+                None,
+                RequestError("the request was not opened: its first entry is missing").body(),
+                dead="request is not open",
+            )
+        return Outcome(dead="request is not open")
+
+    # --- open ---------------------------------------------------------------------------------------------------------
+
+    def _context(self, entry: Entry, request_id: str) -> tuple[RequestContext, PreparedRequest, int]:
+        context = validate.decode(_context_decoder, entry.fields[keys.OPEN], self.limits)
+        if context.reply_to is not None and not keys.valid_reply_to(context.reply_to):
+            raise RequestError("reply_to has to match [A-Za-z0-9._-]{1,64}", param="reply_to")
+        created = entry.time_ms // 1000 if context.created is None else context.created
+        request = self.core.prepare(self.models(context.model), context, request_id=request_id, created=created)
+        return context, request, created
+
+    def _open(self, entry: Entry, request_id: str, opened: Open | None, status: str | None) -> Outcome:
+        seq = _integer(entry, keys.SEQ)
+        digest = context_digest(entry.fields[keys.OPEN])
+        if opened is not None:
+            if opened.state.digest != digest:
+                raise RequestError("the request is open with another context")
+            return Outcome(open=opened, dropped="duplicate")
+        if status in keys.CLOSED:
+            # A numbered open is a retry of one whose answer was lost; an unnumbered one may be a second use of the id.
+            return Outcome(dropped="closed") if seq is not None else Outcome(dead="request id was used before")
+        if seq not in (None, 0):
+            raise RequestError(f"open has to be entry 0 of its request, not {seq}", param="seq")
+        context, request, created = self._context(entry, request_id)
+        prompts, n = _counts(context)
+        asked = context.chat_request or context.completion_request
+        state = RequestState(
+            version=REQUEST_STATE_VERSION,
+            digest=digest,
+            created=created,
+            active=entry.time_ms,
+            prompts=prompts,
+            n=n,
+            seq=seq,
+            usage_due=bool(asked and asked.stream_options and asked.stream_options.include_usage),
+            reply_to=context.reply_to,
+            prompt_tokens=sum(context.prompt_tokens)
+            if isinstance(context.prompt_tokens, list)
+            else context.prompt_tokens,
+        )
+        return Outcome(open=Open(state, request), opened=entry.fields[keys.OPEN], reply_to=context.reply_to)
+
+    def resume(self, request_id: str, state: RequestState, context: bytes) -> Open:
+        """An open request from what was stored. Raises RequestError when it cannot be prepared here."""
+        decoded = validate.decode(_context_decoder, context, self.limits)
+        model = self.models(decoded.model)
+        return Open(state, self.core.prepare(model, decoded, request_id=request_id, created=state.created))
+
+    # --- an entry of an open request ----------------------------------------------------------------------------------
+
+    def _live(self, entry: Entry, opened: Open) -> Outcome:
+        state, request = opened
+        seq = _integer(entry, keys.SEQ)
+        if state.seq is not None and seq is not None:
+            if seq <= state.seq:
+                return Outcome(open=opened, dropped="duplicate")
+            if seq != state.seq + 1:
+                raise RequestError(f"entries of the request were lost: {seq} follows {state.seq}", param="seq")
+            state = replace(state, seq=seq)
+        elif state.seq is not None and keys.CHUNK in entry.fields:
+            raise RequestError("the request numbers its entries, but this one has no seq", param="seq")
+        if entry.fields.get(keys.CONTROL) == keys.CONTROL_TIMEOUT:
+            return self._timeout(entry, opened)
+        run = _Run(self.core, request, replace(state, active=max(state.active, entry.time_ms)))
+        payload = entry.fields.get(keys.CHUNK)
+        if payload is not None and payload.strip() != b"[DONE]":
+            if (error := self._chunk(run, entry, payload)) is not None:
+                return self._end(run.state, error, dead=error.error.message)
+            return run.outcome(keys.STATUS_FINISHED if run.complete and not run.state.usage_due else None)
+        control = keys.CONTROL_DONE if payload is not None else entry.fields.get(keys.CONTROL)
+        match control:
+            case keys.CONTROL_DONE | keys.CONTROL_ABORT:
+                # An engine that stops without a finish reason gave up: said, not passed over in silence.
+                aborted = run.abort()
+                run.usage()
+                if control == keys.CONTROL_ABORT:
+                    run.signals.append(Signal("abort"))
+                return run.outcome(keys.STATUS_ABORTED if aborted else keys.STATUS_FINISHED)
+            case keys.CONTROL_ERROR:
+                body = _engine_error(entry.fields.get(keys.ERROR, b'{"error": null}'))
+                if body is None:
+                    raise SchemaError("error has to be an error object", param="error")
+                return self._end(run.state, body)
+            case None:
+                raise RequestError("entry has none of open, chunk, control, response, call")
+            case _:
+                raise RequestError("control has to be done, abort or error", param="control")
+
+    def _timeout(self, entry: Entry, opened: Open) -> Outcome:
+        if _integer(entry, keys.ACTIVE) != opened.state.active:
+            return Outcome(open=opened, dropped="active again")
+        idle_s = (entry.time_ms - opened.state.active) // 1000
+        return self._end(opened.state, IdleTooLong(f"the engine sent nothing for {idle_s} s").body(), cancel=True)
+
+    def _chunk(self, run: _Run, entry: Entry, payload: bytes) -> ErrorBody | None:
+        """Step through the choices of one engine event. Returns the engine's error, if it is one."""
+        try:
+            chunk = validate.decode(_chunk_decoder, payload, self.limits)
+        except SchemaError:
+            if (error := _engine_error(payload)) is not None:
+                return error
+            raise
+        prompt = _integer(entry, keys.PROMPT) or 0
+        if prompt >= run.state.prompts:
+            raise RequestError(f"prompt {prompt} is out of range: the request has {run.state.prompts}", param="prompt")
+        choices = chunk.choices
+        if not choices:
+            run.usage_event(chunk, prompt)
+            return None
+        for choice in choices:
+            if choice.index >= run.state.n:
+                raise RequestError(f"choice index {choice.index} is out of range: the request has n = {run.state.n}")
+        if len(choices) > 1:
+            for choice in choices[:-1]:
+                run.step(replace(chunk, choices=[choice], usage=None, metrics=None), choice, prompt)
+            chunk = replace(chunk, choices=[choices[-1]])
+        run.step(chunk, choices[-1], prompt)
+        return None
+
+    # --- whole work ---------------------------------------------------------------------------------------------------
+
+    def _whole(self, entry: Entry, request_id: str, opened: Open | None, status: str | None) -> Outcome:
+        if opened is not None:  # leave the open request alone
+            return Outcome(open=opened, dead="request id is in use")
+        if status in keys.CLOSED:
+            return Outcome(dropped="closed")
+        reply_to = None
+        if (call := entry.fields.get(keys.CALL)) is not None:
+            answer = self.core.derender_call(
+                self.models, call, request_id=request_id, created=entry.time_ms // 1000, limits=self.limits
+            )
+        else:
+            if keys.OPEN not in entry.fields:
+                raise RequestError("a response needs its context in the same entry", param="open")
+            response = validate.decode(_response_decoder, entry.fields[keys.RESPONSE], self.limits)
+            context, request, _ = self._context(entry, request_id)
+            reply_to = context.reply_to
+            answer = _encode(self.core.derender(request, response))
+        reply = Reply(1, {keys.RESPONSE: answer, keys.DONE: keys.STATUS_FINISHED.encode()})
+        return Outcome(replies=[reply], closed=keys.STATUS_FINISHED, reply_to=reply_to)
+
+
+class _Run:
+    """The work of one entry: replies so far and the state after them."""
+
+    def __init__(self, core: Core, request: PreparedRequest, state: RequestState) -> None:
+        self.core = core
+        self.request = request
+        self.state = state
+        self.replies: list[Reply] = []
+        self.signals: list[Signal] = []
+
+    @property
+    def complete(self) -> bool:
+        choices = self.state.choices
+        return len(choices) == self.state.prompts * self.state.n and all(state.finish for state in choices.values())
+
+    def step(self, chunk: GenerateChunk, choice: GenerateStreamChoice, prompt: int) -> None:
+        """One step of one choice; a choice that has finished only counts."""
+        flat = prompt * self.state.n + choice.index
+        before = self.state.choices.get(flat)
+        reply, after = self.core.derender_step(self.request, chunk, before, prompt=prompt)
+        self.state = replace(self.state, choices={**self.state.choices, flat: after})
+        if reply.choices:
+            self._reply(reply, flat, after)
+        if after.stopped and not (before and before.stopped):
+            self.signals.append(Signal("stop", flat))
+
+    def usage_event(self, chunk: GenerateChunk, prompt: int) -> None:
+        """An event without choices. With several prompts each engine stream has its own; the sum is sent at the end."""
+        if self.state.prompts > 1 and chunk.usage is not None:
+            return
+        if chunk.usage is None and chunk.metrics is None:
+            return
+        reply, _ = self.core.derender_step(self.request, chunk, None, prompt=prompt)
+        self._reply(reply, None, None)
+        if chunk.usage is not None:
+            self.state = replace(self.state, usage_due=False)
+
+    def abort(self) -> bool:
+        """Finish every choice that has not finished, with "abort". Says whether there was one."""
+        found = False
+        for flat in range(self.state.prompts * self.state.n):
+            state = self.state.choices.get(flat)
+            if state is not None and state.finish:
+                continue
+            found = True
+            prompt, index = divmod(flat, self.state.n)
+            choice = GenerateStreamChoice(index=index, token_ids=[], finish_reason="abort")
+            self.step(GenerateChunk(choices=[choice]), choice, prompt)
+        return found
+
+    def usage(self) -> None:
+        """The usage chunk that was asked for and that the engine has not sent, from our own counts."""
+        if not self.state.usage_due:
+            return
+        completion = sum(state.tokens for state in self.state.choices.values())
+        prompt = self.state.prompt_tokens or 0
+        usage = Usage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
+        reply, _ = self.core.derender_step(self.request, GenerateChunk(choices=[], usage=usage), None)
+        self._reply(replace(reply, usage=usage), None, None)  # the step knows one prompt, this is the sum of all
+        self.state = replace(self.state, usage_due=False)
+
+    def _reply(self, reply: ChatCompletionChunk | CompletionChunk, flat: int | None, state: StreamState | None) -> None:
+        number = self.state.replies + 1
+        self.state = replace(self.state, replies=number)
+        fields = {keys.CHUNK: _encode(reply)}
+        if flat is not None:
+            fields[keys.INDEX] = b"%d" % flat
+            fields[keys.STREAM_STATE] = _encode(state)
+        self.replies.append(Reply(number, fields))
+
+    def outcome(self, closed: str | None) -> Outcome:
+        """What the entry changes. With several prompts, the usage is sent once all of them have finished."""
+        if closed is None and self.complete and self.state.prompts > 1:
+            self.usage()
+            closed = keys.STATUS_FINISHED
+        if closed is not None:
+            self.replies[-1].fields[keys.DONE] = closed.encode()
+        return Outcome(
+            open=Open(self.state, self.request) if closed is None else None,
+            replies=self.replies,
+            signals=self.signals,
+            closed=closed,
+            reply_to=self.state.reply_to,
+        )
+
+
+def _counts(context: RequestContext) -> tuple[int, int]:
+    """Number of prompts, and of choices for each."""
+    prompts = 1
+    if isinstance(context.prompt_tokens, list):
+        prompts = len(context.prompt_tokens)
+    elif context.prompt_token_ids and not isinstance(context.prompt_token_ids[0], int):
+        prompts = len(context.prompt_token_ids)
+    asked = context.chat_request or context.completion_request
+    n = (asked.n if asked else None) or 1
+    if prompts < 1 or n < 1 or prompts * n > MAX_CHOICES:
+        raise RequestError(f"a request may have 1 to {MAX_CHOICES} choices over all prompts")
+    return prompts, n

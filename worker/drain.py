@@ -1,0 +1,491 @@
+"""One partition: read a batch from the committed cursor, fold each entry, publish, again.
+
+Reading changes nothing, so all of this may be done twice or by two workers at once: the publish script lets one batch
+through. Caches hold what the last successful publish left; whoever is answered MOVED, or gets no answer, forgets them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import NamedTuple
+
+import msgspec
+
+from schemas import keys
+from schemas.state import REQUEST_STATE_VERSION, RequestState
+from worker.core.errors import RequestError, StateMismatch
+from worker.core.session import Entry, InternalError, Open, Outcome, Session
+from worker.streams import LANES, UNREACHABLE, Backoff, Commands, Moved, Partition, RedisError
+
+logger = logging.getLogger(__name__)
+
+BATCH_ENTRIES = 64
+BATCH_BYTES = 1024 * 1024
+SLICE_S = 0.005
+"""Work between two publishes, and so between two turns of the event loop: no partition waits longer for another."""
+
+MAX_ATTEMPTS = 3
+"""How many workers may die at one entry; the next one moves it to the dead letters unread."""
+
+STEP_TRIES = 2
+"""An unexpected exception in the step is tried once more, from state as it was stored: a cache may be at fault."""
+
+_encode = msgspec.json.Encoder().encode
+_state_decoder = msgspec.json.Decoder(RequestState)
+
+
+class _Activity(msgspec.Struct):
+    active: int
+
+
+_activity_decoder = msgspec.json.Decoder(_Activity)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Times in ms, sizes in entries. What they mean: `worker/settings.py`."""
+
+    reply_ttl_ms: int = 3_600_000
+    open_ttl_ms: int = 86_400_000
+    status_ttl_ms: int = 86_400_000
+    idle_ms: int = 300_000
+    signals_cap: int = 10_000
+    reply_to_cap: int = 100_000
+    block_ms: int = 1000
+    cached_requests: int = 1024
+    owner_keys: bool = True
+
+
+@dataclass
+class Counts:
+    """What happened since the start; `worker/metrics.py` may read it."""
+
+    entries: int = 0
+    replies: int = 0
+    publishes: int = 0
+    moved: int = 0
+    dropped: int = 0
+    dead: int = 0
+    refused: int = 0
+    resumed: int = 0
+    poison: int = 0
+    timeouts: int = 0
+    lost: int = 0
+
+
+class _Broken(NamedTuple):
+    """An open request that cannot be continued; its next entry ends it with this error."""
+
+    state: RequestState
+    error: RequestError
+
+
+@dataclass
+class _Lane:
+    """Where we are in one input stream."""
+
+    name: str
+    cursor: bytes = b""
+    attempt: int = 1
+    counted: bool = False  # this owner's beginning was counted
+    careful: int = 0  # entries still to be taken one by one, after a worker died
+    entry_bytes: float = 0.0
+    lag: int = 0  # unread entries that Redis counted at the last look
+    buffer: deque[Entry] = field(default_factory=deque)
+
+
+def _size(entry: Entry) -> int:
+    return sum(map(len, entry.fields.values()))
+
+
+class Drain:
+    """Drains one partition until `leave()` says so.
+
+    leave: asked between batches; true when the worker stops or the partition belongs to another one.
+    """
+
+    def __init__(
+        self,
+        partition: Partition,
+        session: Session,
+        rules: Rules,
+        *,
+        leave: Callable[[], bool] = lambda: False,
+        counts: Counts | None = None,
+    ) -> None:
+        self.partition = partition
+        self.session = session
+        self.rules = rules
+        self.leave = leave
+        self.counts = counts or Counts()
+        self.lanes = {name: _Lane(name) for name in LANES}
+        self._known = False  # the cursors are what Redis has, the caches belong to them
+        self._open: OrderedDict[bytes, Open | _Broken | None] = OrderedDict()
+        self._status: OrderedDict[bytes, str | None] = OrderedDict()
+        self._lost = False  # the owner key is someone else's
+        self._last_sweep = 0.0
+        self._scan_cursor = 0
+
+    # --- ownership ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> bool:
+        """Take the partition and drain it. False: it has another owner; True: we left it in good order.
+
+        Outlives a Redis that is away. Cancelled, it stops at once; the owner key then expires or is released.
+        """
+        if self.rules.owner_keys and not await self.partition.take():
+            return False
+        self._lost = False
+        for lane in self.lanes.values():
+            lane.counted = False
+        renewal = asyncio.create_task(self._renew()) if self.rules.owner_keys else None
+        backoff = Backoff()
+        try:
+            while not (self.leave() or self._lost):
+                try:
+                    if not self._known:
+                        await self._begin()
+                    await self._turn()
+                    if backoff.failures:
+                        logger.info("partition %d: Redis is back", self.partition.number)
+                        backoff.reset()
+                except Moved:
+                    self.counts.moved += 1
+                    logger.info("partition %d: cursor was moved by another worker", self.partition.number)
+                    self.forget()
+                except UNREACHABLE as error:
+                    if not backoff.failures:
+                        logger.warning("partition %d: Redis is away (%s)", self.partition.number, type(error).__name__)
+                    self.forget()
+                    await backoff.wait()
+            for lane in self.lanes.values():
+                if self._known and lane.counted:
+                    await self.partition.forgive(lane.name, lane.cursor)
+            return True
+        finally:
+            if renewal is not None:
+                renewal.cancel()
+                with suppress(asyncio.CancelledError):
+                    await renewal
+                with suppress(RedisError, OSError):
+                    await asyncio.shield(self.partition.release())
+
+    async def _renew(self) -> None:
+        """Keep the owner key. It guarantees nothing, so a failure only means to look again."""
+        while not self._lost:
+            await asyncio.sleep(self.partition.lease_ms / 3000)
+            try:
+                self._lost = not await self.partition.take()
+            except UNREACHABLE:
+                continue
+
+    def forget(self) -> None:
+        """Drop everything that may be out of date."""
+        self._known = False
+        self._open.clear()
+        self._status.clear()
+        for lane in self.lanes.values():
+            lane.buffer.clear()
+
+    async def _begin(self) -> None:
+        """Read the committed cursors; what was cached belongs to others."""
+        self.forget()
+        for lane in self.lanes.values():
+            lane.cursor, lane.attempt = await self.partition.begin(lane.name, count=False)
+        self._known = True
+
+    async def _count(self, lane: _Lane) -> None:
+        """Before the first work of this owner: count an attempt. Publishing counts the next one, so later work is free.
+
+        Who is answered MOVED or loses the connection has not died, and is not counted again.
+        """
+        lane.counted = True
+        cursor, lane.attempt = await self.partition.begin(lane.name, count=True)
+        if cursor != lane.cursor:
+            raise Moved
+        if lane.attempt > 1:
+            lane.careful = BATCH_ENTRIES
+            logger.warning(
+                "partition %d: attempt %d at %s after %s",
+                self.partition.number, lane.attempt, lane.name, lane.cursor.decode(),
+            )  # fmt: skip
+
+    # --- one turn -----------------------------------------------------------------------------------------------------
+
+    async def _turn(self) -> None:
+        """Live chunks first, then one slice of whole work, so that a burst of it does not stand before live tokens."""
+        live, bulk = self.lanes["chunks"], self.lanes["bulk"]
+        if not live.buffer:
+            await self._read(block=not bulk.buffer)
+        if live.buffer:
+            await self._slice(live)
+        if bulk.buffer:
+            await self._slice(bulk)
+        if not live.buffer and not bulk.buffer:
+            await self._sweep()
+
+    async def _read(self, *, block: bool) -> None:
+        lanes = [lane for lane in self.lanes.values() if not lane.buffer]
+        largest = max(lane.entry_bytes for lane in lanes)
+        count = max(1, min(BATCH_ENTRIES, int(BATCH_BYTES / largest))) if largest else BATCH_ENTRIES
+        cursors = {lane.name: lane.cursor for lane in lanes}
+        for name, entries in (
+            await self.partition.read(cursors, count=count, block_ms=self.rules.block_ms if block else None)
+        ).items():
+            lane = self.lanes[name]
+            lane.buffer.extend(entries)
+            lane.entry_bytes = 0.5 * lane.entry_bytes + 0.5 * sum(map(_size, entries)) / len(entries)
+
+    async def _slice(self, lane: _Lane) -> None:
+        """Fold entries for at most SLICE_S and commit them."""
+        if not lane.counted:
+            await self._count(lane)
+        if lane.attempt > MAX_ATTEMPTS:
+            await self._bury(lane)
+            return
+        limit = 1 if lane.careful else BATCH_ENTRIES
+        entries = [lane.buffer[i] for i in range(min(limit, len(lane.buffer)))]
+        await self._load(entries)
+        batch = _Batch(self.partition, self.rules)
+        until = perf_counter() + SLICE_S
+        for entry in entries:
+            outcome = self._fold(entry)
+            batch.add(lane.name, entry, outcome)
+            self._remember(entry, outcome)
+            if batch.bytes > BATCH_BYTES or perf_counter() > until:
+                break
+        await self._commit(lane, batch)
+
+    async def _commit(self, lane: _Lane, batch: _Batch) -> None:
+        """Publish a batch; meanwhile the next entries are read, which is wasted when the publish fails."""
+        for _ in range(batch.entries):
+            lane.buffer.popleft()
+        source, lane.cursor = lane.cursor, batch.last
+        publish = self.partition.publish(lane.name, source, batch.last, batch.entries, batch.commands())
+        if lane.buffer or lane.name != "chunks":
+            refused = await publish
+        else:
+            ahead = asyncio.ensure_future(self._read(block=False))
+            try:
+                refused = await publish
+            finally:
+                await asyncio.wait([ahead])  # before anyone forgets the buffers that it fills
+            await ahead
+        lane.attempt = 1
+        lane.lag = 0
+        lane.careful = max(0, lane.careful - batch.entries)
+        counts = self.counts
+        counts.publishes += 1
+        counts.entries += batch.entries
+        counts.replies += batch.replies
+        counts.dead += batch.dead
+        counts.dropped += batch.dropped
+        counts.refused += len(refused)
+        for line in refused:
+            logger.error("partition %d: %s", self.partition.number, line)
+        for cache in (self._open, self._status):
+            while len(cache) > self.rules.cached_requests:
+                cache.popitem(last=False)
+
+    async def _bury(self, lane: _Lane) -> None:
+        """Move an entry at which several workers died to the dead letters; only its request id is looked at."""
+        entry = lane.buffer[0]
+        reason = f"{MAX_ATTEMPTS} workers died at this entry"
+        await self._load([entry])
+        id_ = entry.fields.get(keys.REQUEST, b"")
+        opened = self._open.get(id_)
+        outcome = self.session.fail(
+            opened.state if opened else None, InternalError(reason), status=self._status.get(id_)
+        )
+        if not keys.valid_request_id(id_.decode("ascii", "replace")):
+            outcome = Outcome(dead=reason)
+        batch = _Batch(self.partition, self.rules)
+        batch.add(lane.name, entry, outcome)
+        self._remember(entry, outcome)
+        self.counts.poison += 1
+        logger.error("partition %d: %s %s: %s", self.partition.number, lane.name, entry.id.decode(), reason)
+        await self._commit(lane, batch)
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    async def _load(self, entries: list[Entry]) -> None:
+        """Fetch what the caches do not know of these entries' requests, in one round trip."""
+        missing: dict[bytes, None] = {}
+        for entry in entries:
+            id_ = entry.fields.get(keys.REQUEST, b"")
+            if id_ in self._open:
+                self._open.move_to_end(id_)
+            elif keys.valid_request_id(id_.decode("ascii", "replace")):
+                missing[id_] = None
+        if not missing:
+            return
+        found = await self.partition.lookup(list(missing))
+        for id_ in missing:
+            status, raw, context = found.status[id_], found.state[id_], found.context[id_]
+            self._status[id_] = status.decode() if status else None
+            self._open[id_] = None
+            if raw is not None:
+                self._open[id_] = await self._restore(id_.decode(), raw, context)
+
+    async def _restore(self, request_id: str, raw: bytes, context: bytes | None) -> Open | _Broken:
+        """An open request as another worker (or an evicted cache) left it."""
+        try:
+            state = _state_decoder.decode(raw)
+            if state.version != REQUEST_STATE_VERSION:
+                raise StateMismatch(f"stored state has version {state.version}, this worker {REQUEST_STATE_VERSION}")
+        except (msgspec.DecodeError, StateMismatch) as error:
+            last = await self.partition.last_reply(request_id)
+            state = RequestState(version=REQUEST_STATE_VERSION, digest="", created=0, active=0, replies=last)
+            return _Broken(state, InternalError(f"stored state cannot be read: {error}"))
+        if context is None:
+            return _Broken(state, InternalError("the stored context of the request is missing"))
+        self.counts.resumed += 1
+        try:
+            return self.session.resume(request_id, state, context)
+        except RequestError as error:
+            return _Broken(state, error)
+
+    def _fold(self, entry: Entry) -> Outcome:
+        id_ = entry.fields.get(keys.REQUEST, b"")
+        opened, status = self._open.get(id_), self._status.get(id_)
+        if isinstance(opened, _Broken):
+            return self.session.fail(opened.state, opened.error)
+        for attempt in range(1, STEP_TRIES + 1):
+            try:
+                return self.session.fold(entry, opened, status)
+            except Exception as error:  # noqa: BLE001  whatever the step raises costs its own request only
+                # The type alone: messages and tracebacks may quote what the model said.
+                logger.error(
+                    "partition %d: %s: %s in the step, try %d of %d",
+                    self.partition.number, entry.id.decode(), type(error).__name__, attempt, STEP_TRIES,
+                )  # fmt: skip
+                failure = InternalError(f"internal error ({type(error).__name__})")
+                if opened is not None:
+                    opened = opened._replace(state=_state_decoder.decode(_encode(opened.state)))
+        return self.session.fail(opened.state if opened else None, failure, status=status)
+
+    def _remember(self, entry: Entry, outcome: Outcome) -> None:
+        id_ = entry.fields.get(keys.REQUEST, b"")
+        if outcome.open is not None:
+            self._open[id_] = outcome.open
+            if outcome.opened is not None:
+                self._status[id_] = keys.STATUS_OPEN
+        elif outcome.closed is not None:
+            self._open[id_] = None
+            self._status[id_] = outcome.closed
+
+    # --- silence ------------------------------------------------------------------------------------------------------
+
+    async def _sweep(self) -> None:
+        """With nothing to do: look at a part of the open requests and ask for the end of those that are idle."""
+        now = asyncio.get_running_loop().time()
+        if now - self._last_sweep < min(10.0, self.rules.idle_ms / 5000):
+            return
+        self._last_sweep = now
+        await self._look_for_loss()
+        redis_ms = await self.partition.now_ms()
+        self._scan_cursor, part = await self.partition.scan_open(self._scan_cursor)
+        for id_, raw in part.items():
+            try:
+                active = _activity_decoder.decode(raw).active
+            except msgspec.DecodeError:
+                active = 0
+            if redis_ms - active > self.rules.idle_ms:
+                self.counts.timeouts += 1
+                await self.partition.time_out(id_, active)
+
+    async def _look_for_loss(self) -> None:
+        """Nothing to read while Redis counts unread entries: some were deleted, or Redis lost its tail.
+
+        Whose they were is not known; a numbered request finds the gap at its next entry, the others time out.
+        """
+        for lane in self.lanes.values():
+            cursor, lag = await self.partition.lag(lane.name)
+            if cursor != lane.cursor:
+                raise Moved
+            if lag > 0 and lag == lane.lag:  # twice, with an empty read between
+                logger.error("partition %d: %d entries of %s were lost", self.partition.number, lag, lane.name)
+                self.counts.lost += lag
+                await self.partition.publish(lane.name, lane.cursor, lane.cursor, lag, Commands())
+                lag = 0
+            lane.lag = lag
+
+
+class _Batch:
+    """Outcomes on their way to one publish."""
+
+    def __init__(self, partition: Partition, rules: Rules) -> None:
+        self.partition = partition
+        self.rules = rules
+        self.last = b""
+        self.entries = self.replies = self.bytes = self.dead = self.dropped = 0
+        self._commands = Commands()
+        self._states: dict[bytes, RequestState] = {}
+
+    def add(self, lane: str, entry: Entry, outcome: Outcome) -> None:
+        self.last = entry.id
+        self.entries += 1
+        self.dropped += outcome.dropped is not None
+        id_ = entry.fields.get(keys.REQUEST, b"")
+        if outcome.dropped is None and (outcome.replies or outcome.open or outcome.closed):
+            self._request(id_, outcome)
+        if outcome.dead is not None:
+            self.dead += 1
+            raw = [part for pair in entry.fields.items() for part in pair]
+            self._commands.add(
+                "XADD", self.partition.names.dead(self.partition.number),
+                "MAXLEN", "~", self.partition.dead_cap, "*",
+                keys.STREAM_NAME, lane, keys.ENTRY_ID, entry.id, keys.REASON, outcome.dead[:500], *raw,
+            )  # fmt: skip
+
+    def _request(self, id_: bytes, outcome: Outcome) -> None:
+        names, number, add = self.partition.names, self.partition.number, self._commands.add
+        request_id = id_.decode()
+        reply_key = names.reply(number, request_id)
+        reply_to = names.reply_to(number, outcome.reply_to) if outcome.reply_to else None
+        if outcome.opened is not None:
+            add("SET", names.request(number, request_id), outcome.opened)
+            add("SET", names.status(number, request_id), keys.STATUS_OPEN)
+        for reply in outcome.replies:
+            self.replies += 1
+            words = [part for pair in reply.fields.items() for part in pair]
+            self.bytes += sum(map(len, words))
+            reply_id = b"%d-0" % reply.number
+            add("XADD", reply_key, reply_id, *words)
+            if reply_to is not None:
+                add(
+                    "XADD", reply_to, "MAXLEN", "~", self.rules.reply_to_cap, "*",
+                    keys.REQUEST, id_, keys.REPLY_ID, reply_id, *words,
+                )  # fmt: skip
+            if reply.number == 1 and outcome.closed is None:
+                add("PEXPIRE", reply_key, self.rules.open_ttl_ms)
+        for signal in outcome.signals:
+            index = () if signal.index is None else (keys.INDEX, signal.index)
+            add(
+                "XADD", names.signals(number), "MAXLEN", "~", self.rules.signals_cap, "*",
+                keys.REQUEST, id_, keys.SIGNAL, keys.SIGNAL_CANCEL, keys.REASON, signal.reason, *index,
+            )  # fmt: skip
+        if outcome.closed is not None:
+            self._states.pop(id_, None)
+            add("HDEL", names.open(number), id_)
+            add("DEL", names.request(number, request_id))
+            add("PEXPIRE", reply_key, self.rules.reply_ttl_ms)
+            add("SET", names.status(number, request_id), outcome.closed, "PX", self.rules.status_ttl_ms)
+            if reply_to is not None:
+                add("PEXPIRE", reply_to, self.rules.open_ttl_ms)
+        elif outcome.open is not None:
+            self._states[id_] = outcome.open.state
+
+    def commands(self) -> Commands:
+        """All commands; the state of a request is written once, as the last of its entries left it."""
+        if self._states:
+            words = [part for id_, state in self._states.items() for part in (id_, _encode(state))]
+            self._commands.add("HSET", self.partition.names.open(self.partition.number), *words)
+            self._states = {}
+        return self._commands

@@ -1,0 +1,182 @@
+"""Start, stop, reconnect: one worker process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+
+from schemas.keys import Keys
+from worker.core.calls import Models
+from worker.core.session import Session
+from worker.drain import Counts, Drain, Rules
+from worker.jobs import PartitionJobs
+from worker.settings import Settings, shown_url
+from worker.streams import (
+    UNREACHABLE,
+    Backoff,
+    Members,
+    Partition,
+    Redis,
+    RedisError,
+    WrongConfig,
+    connect,
+    settle_config,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class StartError(Exception):
+    """The worker cannot start; the message is one line for whoever started it."""
+
+
+def rules(settings: Settings, *, block_ms: int = 1000) -> Rules:
+    return Rules(
+        reply_ttl_ms=int(settings.reply_ttl_s * 1000),
+        open_ttl_ms=int(settings.open_ttl_s * 1000),
+        status_ttl_ms=int(settings.status_ttl_s * 1000),
+        idle_ms=int(settings.idle_timeout_s * 1000),
+        signals_cap=settings.signals_cap,
+        reply_to_cap=settings.reply_to_cap,
+        block_ms=block_ms,
+        owner_keys=settings.owner_keys,
+    )
+
+
+class WorkerProcess:
+    """A worker: its place among the others, its partitions, its connection.
+
+    redis, reader: clients; by default made from the settings, one client for fakeredis.
+    """
+
+    def __init__(
+        self, settings: Settings, models: Models, *, redis: Redis | None = None, session: Session | None = None
+    ) -> None:
+        self.settings = settings
+        self.session = session or Session(models)
+        self.redis = redis or connect(settings.redis_url)
+        self.reader = redis or connect(settings.redis_url)
+        self.names = Keys(settings.key_prefix)
+        self.token = uuid.uuid4().hex
+        self.counts = Counts()
+        self.rules = rules(settings, block_ms=min(1000, int(settings.lease_s * 500)))
+        self.jobs: PartitionJobs | None = None
+        self.partitions = 0  # known once ready
+        self.ready = asyncio.Event()
+        self._stop = asyncio.Event()
+
+    def stop(self) -> None:
+        """Leave the partitions in good order and return from `run`. Safe from a signal handler."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Work until `stop`. Raises StartError when Redis cannot be used; later it waits for Redis instead."""
+        try:
+            self.partitions = await settle_config(self.redis, self.names, self.settings.partitions)
+        except WrongConfig as error:
+            raise StartError(str(error)) from None
+        except UNREACHABLE as error:
+            raise StartError(f"cannot reach Redis at {shown_url(self.settings.redis_url)}: {error}") from None
+        except RedisError as error:
+            raise StartError(f"Redis at {shown_url(self.settings.redis_url)} refuses us: {error}") from None
+        try:
+            await self._serve(self.partitions)
+        finally:
+            for client in {id(self.redis): self.redis, id(self.reader): self.reader}.values():
+                with suppress(RedisError, OSError):
+                    await client.aclose()
+
+    async def _serve(self, partitions: int) -> None:
+        logger.info("worker %s: %d partitions at %s", self.token[:8], partitions, shown_url(self.settings.redis_url))
+        lease_ms = int(self.settings.lease_s * 1000)
+        members = Members(self.redis, self.names, self.token, lease_ms=lease_ms)
+        backoff = Backoff()
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            while not self._stop.is_set():
+                jobs = self.jobs = self._make_jobs(members, partitions)
+                main = asyncio.create_task(jobs.async_run())
+                self.ready.set()
+                await asyncio.wait([main, stopping], return_when=asyncio.FIRST_COMPLETED)
+                if stopping.done():
+                    await jobs.stop()
+                error = (await asyncio.gather(main, return_exceptions=True))[0]
+                await jobs.abandon()
+                if isinstance(error, UNREACHABLE):
+                    if not backoff.failures:
+                        logger.warning("jobs: Redis is away (%s)", type(error).__name__)
+                    await self._wait_for_redis(backoff)
+                elif isinstance(error, Exception):
+                    raise error
+        finally:
+            stopping.cancel()
+        logger.info("worker %s: stopped", self.token[:8])
+
+    async def _wait_for_redis(self, backoff: Backoff) -> None:
+        while not self._stop.is_set():
+            await backoff.wait()
+            try:
+                await self.redis.ping()
+            except UNREACHABLE:
+                continue
+            logger.info("jobs: Redis is back")
+            backoff.reset()
+            return
+
+    def _make_jobs(self, members: Members, partitions: int) -> PartitionJobs:
+        lease_ms = members.lease_ms
+
+        async def run_partition(number: int) -> bool:
+            partition = Partition(
+                self.redis,
+                self.reader,
+                self.names,
+                number,
+                token=self.token,
+                lease_ms=lease_ms,
+                dead_cap=self.settings.dead_cap,
+            )
+            drain = Drain(partition, self.session, self.rules, leave=lambda: not jobs.mine(number), counts=self.counts)
+            return await drain.run()
+
+        jobs = PartitionJobs(
+            self.redis,
+            run_partition,
+            members,
+            partitions,
+            queue=self.names.jobs,
+            lease_s=self.settings.lease_s,
+            exclusive=self.settings.owner_keys,
+        )
+        return jobs
+
+
+def set_up_logging(level: str) -> None:
+    """Our loggers at `level`; arq's, which name jobs and arguments, at warnings."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=level.upper())
+    logging.getLogger("arq").setLevel(logging.WARNING if level != "debug" else logging.DEBUG)
+
+
+def run_worker(settings: Settings, models: Models, *, on_start: Callable[[WorkerProcess], None] | None = None) -> None:
+    """Run a worker until SIGTERM or SIGINT. Raises StartError."""
+
+    async def main() -> None:
+        process = WorkerProcess(settings, models)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, process.stop)
+        if on_start is not None:
+            on_start(process)
+        await process.run()
+
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main())
+    else:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(main())

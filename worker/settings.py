@@ -1,0 +1,207 @@
+"""Settings: frozen values from command line options and `DERENDER_*` environment names.
+
+Each field is one option: `lease_s` is `--lease-s` and `DERENDER_LEASE_S`; an option on the command line wins. Units are
+in the names. Impossible values and combinations are refused when the value is made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from schemas.keys import DEFAULT_PARTITIONS, PREFIX, Keys
+
+ENV_PREFIX = "DERENDER_"
+DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
+
+S = TypeVar("S")
+
+
+class SettingsError(ValueError):
+    """A setting that cannot be; the message names the option and what to do."""
+
+
+def option(default: Any, help_text: str) -> Any:
+    return dataclasses.field(default=default, metadata={"help": help_text})
+
+
+@dataclass(frozen=True)
+class RedisSettings:
+    """Where Redis is and under which names."""
+
+    redis_url: str = option(DEFAULT_REDIS_URL, "Redis to work on: redis://, rediss:// or unix://")
+    key_prefix: str = option(PREFIX, "first part of every key name: a namespace of its own")
+    embedded: bool = option(False, "a Redis inside this process, gone when it ends (no other process can reach it)")
+
+    def __post_init__(self) -> None:
+        if self.embedded and self.redis_url != DEFAULT_REDIS_URL:
+            raise SettingsError("--embedded and --redis-url exclude each other: use one of them")
+        if not self.redis_url.startswith(("redis://", "rediss://", "unix://")):
+            raise SettingsError(f"--redis-url {shown_url(self.redis_url)!r}: use redis://, rediss:// or unix://")
+        try:
+            Keys(self.key_prefix)
+        except ValueError as error:
+            raise SettingsError(f"--key-prefix: {error}") from None
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """The served model: the same options for `worker` and `call`."""
+
+    tokenizer: str | None = option(None, "folder with tokenizer.json, or id on the Hugging Face hub")
+    served_model_name: tuple[str, ...] = option((), "name that requests may use; repeatable, the first is reported")
+    model_type: str | None = option(None, "model_type of the model's config.json; read from the folder by default")
+    max_model_len: int | None = option(None, "longest prompt + output, in tokens")
+    max_logprobs: int | None = option(20, "most logprob candidates at a position; -1: no limit")
+    eos_token_id: tuple[int, ...] = option((), "end-of-sequence id; repeatable; default: generation_config.json")
+    chat_template: str | None = option(None, "file of the chat template; default: the tokenizer's own")
+    default_chat_template_kwargs: str | None = option(None, "JSON object of template arguments that requests override")
+
+    def __post_init__(self) -> None:
+        if self.max_model_len is not None and self.max_model_len < 1:
+            raise SettingsError("--max-model-len has to be at least 1")
+        if self.max_logprobs is not None and self.max_logprobs < -1:
+            raise SettingsError("--max-logprobs has to be at least 0, or -1 for no limit")
+        self.template_kwargs()
+
+    def template_kwargs(self) -> dict[str, Any]:
+        if self.default_chat_template_kwargs is None:
+            return {}
+        try:
+            value = json.loads(self.default_chat_template_kwargs)
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            raise SettingsError("--default-chat-template-kwargs has to be a JSON object")
+        return value
+
+
+@dataclass(frozen=True)
+class Settings(RedisSettings, ModelSettings):
+    """A worker."""
+
+    partitions: int | None = option(
+        None, f"number of partitions, fixed when it is first set; default: what is set, else {DEFAULT_PARTITIONS}"
+    )
+    lease_s: float = option(2.0, "how long a partition stays with a worker that says nothing")
+    reply_ttl_s: float = option(3600.0, "how long replies stay readable after the end of their request")
+    open_ttl_s: float = option(86_400.0, "how long replies of an open request stay after its first one")
+    status_ttl_s: float = option(86_400.0, "how long the final status stays; longer than the replies")
+    idle_timeout_s: float = option(300.0, "an open request without an entry for this long fails")
+    dead_cap: int = option(10_000, "dead letters kept for each partition")
+    signals_cap: int = option(10_000, "signals kept for each partition")
+    reply_to_cap: int = option(100_000, "entries kept in each reply_to stream")
+    owner_keys: bool = option(True, "one worker for each partition; off only to test that nothing depends on it")
+    log_level: str = option("info", "debug, info, warning or error")
+
+    def __post_init__(self) -> None:
+        RedisSettings.__post_init__(self)
+        ModelSettings.__post_init__(self)
+        if self.partitions is not None and not 1 <= self.partitions <= 4096:
+            raise SettingsError("--partitions has to be between 1 and 4096")
+        for name in ("lease_s", "reply_ttl_s", "open_ttl_s", "status_ttl_s", "idle_timeout_s"):
+            if not getattr(self, name) > 0:
+                raise SettingsError(f"{flag(name)} has to be more than 0")
+        if self.lease_s < 0.2:
+            raise SettingsError("--lease-s has to be at least 0.2: it is renewed three times in that time")
+        if self.status_ttl_s < self.reply_ttl_s:
+            raise SettingsError("--status-ttl-s has to be at least --reply-ttl-s: readers look there for the end")
+        if self.open_ttl_s <= self.idle_timeout_s:
+            raise SettingsError("--open-ttl-s has to be more than --idle-timeout-s, or replies vanish in mid-stream")
+        for name in ("dead_cap", "signals_cap", "reply_to_cap"):
+            if getattr(self, name) < 1:
+                raise SettingsError(f"{flag(name)} has to be at least 1")
+        if self.log_level not in ("debug", "info", "warning", "error"):
+            raise SettingsError("--log-level has to be debug, info, warning or error")
+
+
+def flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def env_name(name: str) -> str:
+    return ENV_PREFIX + name.upper()
+
+
+def add_options(parser: argparse.ArgumentParser, settings: type[Any]) -> None:
+    """Options of a settings class. Nothing is converted here, so that both sources give the same messages."""
+    hints = get_type_hints(settings)
+    for field in dataclasses.fields(settings):
+        kind = _kind(hints[field.name])
+        default = field.default
+        shown = "" if default in (None, (), "") else f"; default: {'on' if default is True else default}"
+        help_text = f"{field.metadata['help']}{shown} [{env_name(field.name)}]".replace("%", "%%")
+        if kind is bool:
+            parser.add_argument(
+                flag(field.name),
+                dest=field.name,
+                nargs="?",
+                const="on",
+                choices=("on", "off"),
+                default=None,
+                help=help_text,
+            )
+        else:
+            several = get_origin(hints[field.name]) is tuple
+            parser.add_argument(
+                flag(field.name),
+                dest=field.name,
+                action="append" if several else "store",
+                default=None,
+                metavar=kind.__name__.upper() if kind is not str else "TEXT",
+                help=help_text,
+            )
+
+
+def load(settings: type[S], options: Mapping[str, Any], environ: Mapping[str, str]) -> S:
+    """The settings value. An option that is not given falls back to its environment name, then to its default.
+
+    Lists in the environment are separated by commas. Raises SettingsError.
+    """
+    hints = get_type_hints(settings)
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(settings):  # type: ignore[arg-type]
+        source, raw = flag(field.name), options.get(field.name)
+        if raw is None and env_name(field.name) in environ:
+            source, raw = env_name(field.name), environ[env_name(field.name)]
+        if raw is None:
+            continue
+        hint = hints[field.name]
+        if get_origin(hint) is tuple:
+            parts = raw.split(",") if isinstance(raw, str) else raw
+            values[field.name] = tuple(_convert(_kind(hint), part.strip(), source) for part in parts if part.strip())
+        else:
+            values[field.name] = _convert(_kind(hint), raw, source)
+    return settings(**values)
+
+
+def _kind(hint: Any) -> type[Any]:
+    """The plain type of a field: of `int | None` and `tuple[int, ...]` it is int."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return next(arg for arg in get_args(hint) if arg is not type(None))  # type: ignore[no-any-return]
+    if get_origin(hint) is tuple:
+        return get_args(hint)[0]  # type: ignore[no-any-return]
+    return hint  # type: ignore[no-any-return]
+
+
+def _convert(kind: type[Any], raw: str, source: str) -> Any:
+    if kind is bool:
+        words = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
+        if raw.lower() not in words:
+            raise SettingsError(f"{source} has to be on or off, not {raw!r}")
+        return words[raw.lower()]
+    try:
+        return kind(raw)
+    except ValueError:
+        raise SettingsError(f"{source} has to be {'an integer' if kind is int else 'a number'}, not {raw!r}") from None
+
+
+def shown_url(url: str) -> str:
+    """A URL as it may be shown: user name and password left out."""
+    scheme, separator, rest = url.partition("://")
+    return scheme + separator + rest.rpartition("@")[2]

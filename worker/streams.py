@@ -1,0 +1,366 @@
+"""Redis as the worker sees it: commands, the publish script, the owner key. The only import of redis in the worker.
+
+**The cursor is the fence.** Each input stream of a partition has a consumer group that nobody reads through; its
+last-delivered id is the committed cursor. Every write goes through `PUBLISH`, which compares that cursor with the one
+the batch was read from: whoever works from an outdated cursor is answered MOVED and has changed nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable, Sequence
+from hashlib import sha1
+from typing import Any
+
+from redis.asyncio import ConnectionPool
+from redis.asyncio import Redis as Redis
+from redis.exceptions import (
+    BusyLoadingError,
+    ConnectionError,
+    NoScriptError,
+    ReadOnlyError,
+    ResponseError,
+    TimeoutError,
+)
+from redis.exceptions import RedisError as RedisError
+
+from schemas import keys
+from schemas.keys import Keys
+from worker.core.session import Entry
+
+UNREACHABLE: tuple[type[Exception], ...] = (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError, OSError)
+"""Wait and connect again: the server is away, starting, or was made a replica."""
+
+SOCKET_TIMEOUT_S = 5.0
+"""A silent network drop is noticed after this long; a blocking read has to be shorter."""
+
+LANES = ("chunks", "bulk")
+
+PUBLISH = b"""
+-- KEYS: input stream, attempts, dead letters, then the keys that commands name by position
+-- ARGV: group, cursor the batch was read from, new cursor, entries between, lane, cap of the dead letters,
+--       then commands: number of words, words (the word after the name is the position of a key)
+local groups = redis.pcall('XINFO', 'GROUPS', KEYS[1])
+if groups.err then return {'MOVED'} end
+local cursor, read
+for _, group in ipairs(groups) do
+  local info = {}
+  for i = 1, #group, 2 do info[group[i]] = group[i + 1] end
+  if info['name'] == ARGV[1] then
+    cursor = info['last-delivered-id']
+    read = tonumber(info['entries-read']) or 0
+  end
+end
+if cursor ~= ARGV[2] then return {'MOVED'} end
+-- First, and never refused for lack of memory: after one write a script may write on, so a full server still drains.
+redis.call('XGROUP', 'SETID', KEYS[1], ARGV[1], ARGV[3], 'ENTRIESREAD', read + ARGV[4])
+redis.call('HSET', KEYS[2], ARGV[5], ARGV[3] .. ' 1')
+local refused = {'OK'}
+local i = 7
+while i <= #ARGV do
+  local words = tonumber(ARGV[i])
+  local key = KEYS[tonumber(ARGV[i + 2])]
+  local answer = redis.pcall(ARGV[i + 1], key, unpack(ARGV, i + 3, i + words))
+  if type(answer) == 'table' and answer.err then
+    local reason = 'refused: ' .. tostring(answer.err)
+    refused[#refused + 1] = key .. ' ' .. reason
+    redis.pcall('XADD', KEYS[3], 'MAXLEN', '~', ARGV[6], '*',
+      'stream', ARGV[5], 'entry_id', ARGV[3], 'reason', reason, 'command', ARGV[i + 1], 'key', key)
+  end
+  i = i + words + 1
+end
+redis.call('XTRIM', KEYS[1], 'MINID', '=', ARGV[3])
+return refused
+"""
+
+BEGIN = b"""
+-- KEYS: input stream, attempts   ARGV: group, lane, 1 to count this beginning or 0 to look
+-- Returns the committed cursor and how often a worker began there, this time included.
+local cursor
+for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+  local info = {}
+  for i = 1, #group, 2 do info[group[i]] = group[i + 1] end
+  if info['name'] == ARGV[1] then cursor = info['last-delivered-id'] end
+end
+if not cursor then return redis.error_reply('NOGROUP') end
+local known, count = string.match(redis.call('HGET', KEYS[2], ARGV[2]) or '', '^(%S+) (%d+)$')
+if known ~= cursor then count = 0 end
+count = tonumber(count) + tonumber(ARGV[3])
+if ARGV[3] == '1' then redis.call('HSET', KEYS[2], ARGV[2], cursor .. ' ' .. count) end
+return {cursor, count}
+"""
+
+RENEW = b"if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
+RELEASE = b"if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+
+
+class Moved(Exception):
+    """Someone else committed from the cursor that this batch was read from: nothing was written, start over."""
+
+
+class WrongConfig(Exception):
+    """The database was set up with other values; the message names them."""
+
+
+def connect(url: str, *, max_connections: int | None = None) -> Redis:
+    """A client with a pool of its own. Raises ValueError for a malformed URL; does not connect yet."""
+    pool = ConnectionPool.from_url(
+        url,
+        socket_timeout=SOCKET_TIMEOUT_S,
+        socket_connect_timeout=SOCKET_TIMEOUT_S,
+        socket_keepalive=True,
+        max_connections=max_connections or 2**31,
+    )
+    return Redis.from_pool(pool)
+
+
+def embedded() -> Redis:
+    """A client of a new in-process fakeredis: one process only. Raises ImportError without the extra `embedded`."""
+    from fakeredis.aioredis import FakeRedis
+
+    return FakeRedis()  # type: ignore[no-any-return]
+
+
+class Backoff:
+    """Pauses between attempts to connect: doubled each time up to a cap, each shortened by a random part."""
+
+    def __init__(self, first_s: float = 0.05, cap_s: float = 2.0) -> None:
+        self.first_s = first_s
+        self.cap_s = cap_s
+        self.failures = 0
+
+    async def wait(self) -> None:
+        pause = min(self.cap_s, self.first_s * 2.0 ** min(self.failures, 16))
+        self.failures += 1
+        await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+
+    def reset(self) -> None:
+        self.failures = 0
+
+
+class Script:
+    """A Lua script, sent by its digest and in full only when the server does not know it."""
+
+    def __init__(self, redis: Redis, source: bytes) -> None:
+        self._redis = redis
+        self._source = source
+        self._digest = sha1(source).hexdigest()  # Redis' own name for it, no protection
+
+    async def __call__(self, key_names: Sequence[str | bytes], args: Sequence[Any]) -> Any:
+        execute: Any = self._redis.execute_command
+        rest = (len(key_names), *key_names, *args)
+        try:
+            return await execute("EVALSHA", self._digest, *rest)
+        except NoScriptError:
+            return await execute("EVAL", self._source, *rest)
+
+
+class Commands:
+    """What one publish writes: commands in order, each on a key of the partition."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+        self.args: list[Any] = []
+        self._position: dict[str, int] = {}
+
+    def add(self, name: str, key: str, *args: Any) -> None:
+        position = self._position.get(key)
+        if position is None:
+            position = self._position[key] = len(self.keys) + 4  # after the three keys of the script
+            self.keys.append(key)
+        self.args += (len(args) + 2, name, position, *args)
+
+
+class Lookup:
+    """What Redis knows of requests that are not in the caches, by request id."""
+
+    def __init__(
+        self, ids: Sequence[bytes], states: Iterable[Any], statuses: Iterable[Any], contexts: Iterable[Any]
+    ) -> None:
+        self.state: dict[bytes, bytes | None] = dict(zip(ids, states, strict=True))
+        self.status: dict[bytes, bytes | None] = dict(zip(ids, statuses, strict=True))
+        self.context: dict[bytes, bytes | None] = dict(zip(ids, contexts, strict=True))
+
+
+class Partition:
+    """The keys of one partition.
+
+    redis: for commands; reader: a client for blocking reads, whose connections nothing else waits for.
+    token: random name of this worker, the value of the owner key.
+    """
+
+    def __init__(
+        self,
+        redis: Redis,
+        reader: Redis,
+        names: Keys,
+        partition: int,
+        *,
+        token: str,
+        lease_ms: int = 2000,
+        dead_cap: int = 10_000,
+    ) -> None:
+        self.redis = redis
+        self.reader = reader
+        self.names = names
+        self.number = partition
+        self.token = token
+        self.lease_ms = lease_ms
+        self.dead_cap = dead_cap
+        self.input = {"chunks": names.chunks(partition), "bulk": names.bulk(partition)}
+        self._publish = Script(redis, PUBLISH)
+        self._begin = Script(redis, BEGIN)
+        self._renew = Script(redis, RENEW)
+        self._release = Script(redis, RELEASE)
+
+    # --- cursor -------------------------------------------------------------------------------------------------------
+
+    async def begin(self, lane: str, *, count: bool) -> tuple[bytes, int]:
+        """The committed cursor of a lane and how often a worker began there; `count` adds this beginning."""
+        call = ([self.input[lane], self.names.attempts(self.number)], [keys.GROUP, lane, int(count)])
+        try:
+            answer = await self._begin(*call)
+        except ResponseError as error:
+            if "NOGROUP" not in str(error) and "no such key" not in str(error).lower():
+                raise
+            try:
+                await self.redis.xgroup_create(self.input[lane], keys.GROUP, id="0", mkstream=True)
+            except ResponseError as busy:
+                if "BUSYGROUP" not in str(busy):
+                    raise
+            answer = await self._begin(*call)
+        return answer[0], int(answer[1])
+
+    async def lag(self, lane: str) -> tuple[bytes, int]:
+        """The committed cursor and how many entries follow it, as Redis counts them (0: it does not know)."""
+        for group in await self.redis.xinfo_groups(self.input[lane]):
+            if group["name"] in (keys.GROUP, keys.GROUP.encode()):
+                return group["last-delivered-id"], max(0, group.get("lag") or 0)
+        return b"", 0
+
+    async def forgive(self, lane: str, cursor: bytes) -> None:
+        """This beginning ended in good order, so it is no attempt."""
+        execute: Any = self.redis.execute_command
+        await execute("HSET", self.names.attempts(self.number), lane, cursor + b" 0")
+
+    async def read(self, cursors: dict[str, bytes], *, count: int, block_ms: int | None) -> dict[str, list[Entry]]:
+        """Entries after the cursors, at most `count` a lane. block_ms: wait for one; None: do not."""
+        answer = await self.reader.xread(
+            {self.input[lane]: cursor for lane, cursor in cursors.items()}, count=count, block=block_ms
+        )
+        lanes = {name.encode(): lane for lane, name in self.input.items()}
+        return {lanes[name]: [Entry(id_, fields or {}) for id_, fields in entries] for name, entries in answer or ()}
+
+    async def publish(self, lane: str, source: bytes, target: bytes, entries: int, commands: Commands) -> list[str]:
+        """Commit a batch: the commands and the new cursor, or nothing. Raises Moved.
+
+        Returns what Redis refused (each is on the dead-letter stream too).
+        """
+        answer = await self._publish(
+            [self.input[lane], self.names.attempts(self.number), self.names.dead(self.number), *commands.keys],
+            [keys.GROUP, source, target, entries, lane, self.dead_cap, *commands.args],
+        )
+        if answer[0] == b"MOVED":
+            raise Moved
+        return [line.decode("utf-8", "replace") for line in answer[1:]]
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    async def lookup(self, ids: Sequence[bytes]) -> Lookup:
+        """State, status and context of requests, in one round trip."""
+        names = [id_.decode("ascii", "replace") for id_ in ids]
+        async with self.redis.pipeline(transaction=False) as pipe:
+            pipe.hmget(self.names.open(self.number), list(ids))
+            pipe.mget([self.names.status(self.number, name) for name in names])
+            pipe.mget([self.names.request(self.number, name) for name in names])
+            return Lookup(ids, *await pipe.execute())
+
+    async def last_reply(self, request_id: str) -> int:
+        """Number of the last reply of a request; 0: none."""
+        last = await self.redis.xrevrange(self.names.reply(self.number, request_id), count=1)
+        return int(last[0][0].partition(b"-")[0]) if last else 0
+
+    async def scan_open(self, cursor: int) -> tuple[int, dict[bytes, bytes]]:
+        """A part of the `open` hash and the cursor of the next part; 0: that was the last."""
+        next_cursor, part = await self.redis.hscan(self.names.open(self.number), cursor, count=100)
+        return int(next_cursor), part
+
+    async def now_ms(self) -> int:
+        return await now_ms(self.redis)
+
+    async def time_out(self, request_id: bytes, active_ms: int) -> None:
+        """Ask for the end of an idle request, by way of its input stream like everything else."""
+        await self.redis.xadd(
+            self.input["chunks"],
+            {keys.REQUEST: request_id, keys.CONTROL: keys.CONTROL_TIMEOUT, keys.ACTIVE: active_ms},
+        )
+
+    # --- owner key ----------------------------------------------------------------------------------------------------
+
+    async def take(self) -> bool:
+        """Become the owner; again, if we are (an answer may have been lost)."""
+        name = self.names.owner(self.number)
+        if await self.redis.set(name, self.token, nx=True, px=self.lease_ms):
+            return True
+        return await self.renew()
+
+    async def renew(self) -> bool:
+        return bool(await self._renew([self.names.owner(self.number)], [self.token, self.lease_ms]))
+
+    async def release(self) -> None:
+        await self._release([self.names.owner(self.number)], [self.token])
+
+
+async def now_ms(redis: Redis) -> int:
+    seconds, micros = await redis.time()
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
+class Members:
+    """The live workers, for fair sharing: partition p belongs to worker number p mod W in order of their names."""
+
+    def __init__(self, redis: Redis, names: Keys, token: str, *, lease_ms: int = 2000) -> None:
+        self.redis = redis
+        self.names = names
+        self.token = token
+        self.lease_ms = lease_ms
+        self.live: list[str] = [token]
+
+    async def beat(self) -> None:
+        """Say that we live and see who else does (by Redis' clock)."""
+        now = await now_ms(self.redis)
+        async with self.redis.pipeline(transaction=False) as pipe:
+            pipe.zadd(self.names.workers, {self.token: now})
+            pipe.zremrangebyscore(self.names.workers, "-inf", now - self.lease_ms)
+            pipe.zrange(self.names.workers, 0, -1)
+            *_, members = await pipe.execute()
+        self.live = sorted(member.decode() for member in members)
+
+    async def leave(self) -> None:
+        await self.redis.zrem(self.names.workers, self.token)
+
+    def mine(self, partition: int) -> bool:
+        live = self.live
+        return bool(live) and live[partition % len(live)] == self.token
+
+
+async def settle_config(redis: Redis, names: Keys, partitions: int | None) -> int:
+    """Fix the number of partitions when it is first set; afterwards it must agree. None: take what is set.
+
+    Raises WrongConfig.
+    """
+    wanted = partitions or keys.DEFAULT_PARTITIONS
+    async with redis.pipeline(transaction=True) as pipe:
+        pipe.hsetnx(names.config, keys.CONFIG_PARTITIONS, str(wanted))
+        pipe.hsetnx(names.config, keys.CONFIG_WIRE_VERSION, str(keys.WIRE_VERSION))
+        pipe.hmget(names.config, [keys.CONFIG_PARTITIONS, keys.CONFIG_WIRE_VERSION])
+        *_, (fixed, version) = await pipe.execute()
+    if int(version) != keys.WIRE_VERSION:
+        raise WrongConfig(f"{names.config} has wire version {int(version)}, this worker speaks {keys.WIRE_VERSION}")
+    if partitions is not None and int(fixed) != partitions:
+        raise WrongConfig(
+            f"{names.config} has {int(fixed)} partitions, this worker was told {partitions}: "
+            "the number is fixed when it is first set"
+        )
+    return int(fixed)
