@@ -30,7 +30,7 @@ chaos: $(VENV)/.dev redis ## the long tests that kill workers and servers; ARGS 
 	$(BIN)/python -m pytest -m chaos $(ARGS)
 
 bench: $(VENV)/.dev redis ## run every benchmark, one after the other
-	set -e; for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python "$$script" $(ARGS); done
+	set -e; for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python -m "benchmarks.$$(basename "$$script" .py)" $(ARGS); done
 
 # --- set-up ----------------------------------------------------------------------------------------------------------
 
