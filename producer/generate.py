@@ -1,8 +1,9 @@
 """Generate requests on their way to engines: what bridges take, keep and give up.
 
-A taken entry is pending in the consumer group of the bridges until the engine's first token has come: a bridge that dies
-before that strands nothing, for another one claims what was left alone for long enough. Once tokens go out the entry is
-gone: nobody generates a second time, and a bridge that dies then leaves a silence that the worker's idle time-out ends.
+A taken entry is pending in the consumer group of the bridges until the engine's first token has come: a bridge that
+dies before that strands nothing, for another one claims what was left alone for long enough. Once tokens go out the
+entry is gone: nobody generates a second time, and a bridge that dies then leaves a silence that the worker's idle
+time-out ends.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class GenerateQueue:
         """Take the entry out of the stream. False: another bridge has claimed it, so publish nothing."""
         stream = self._streams[taken.partition]
         arguments = (stream, keys.BRIDGES, self.consumer, taken.entry_id)
-        return bool(await self.redis.execute_command("EVAL", SETTLE, 1, *arguments))
+        return bool(await self.redis.execute_command("EVAL", SETTLE, 1, *arguments))  # type: ignore[no-untyped-call]
 
     async def closed(self, taken: Taken) -> bool:
         """Whether the request has ended before it began: nobody waits for it."""

@@ -7,6 +7,7 @@ a worker; templates run in the sandbox that transformers gives them.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -127,32 +128,51 @@ _encode = msgspec.json.Encoder().encode
 class Template:
     """How a model's prompts are written.
 
-    source: the chat template; None: the model has none, so chats cannot be rendered.
+    source: the chat template; None: the model has none, so chats cannot be rendered. tool_source: another one for
+        requests with tools, where the model has two.
     tokens: the special tokens that templates name (`bos_token`, …), as text.
     generation_config: sampling defaults of the model's generation_config.json.
     """
 
     source: str | None = None
+    tool_source: str | None = None
     tokens: Mapping[str, str] = field(default_factory=dict)
     generation_config: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _render_jinja() -> Callable[..., Any]:
+    """The function that renders a template in a sandbox. Importing it costs half a second."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # it says at import that PyTorch is missing
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    function: Callable[..., Any] = render_jinja_template
+    return function
 
 
 class Renderer:
     """Answers the endpoints that need a tokenizer and no generated ids: the two of `render`, and `/v1/models`.
 
-    models: served name -> model and its template; the first one is the default.
+    models: served name -> model. templates: model's name -> how its prompts are written. lookup: the model of a name
+    that a request may use.
     """
 
-    def __init__(self, models: Mapping[str, tuple[Model, Template]], lookup: Callable[[str | None], Model]) -> None:
-        self._templates = {model.name: template for model, template in models.values()}
-        self._names = models
+    def __init__(
+        self,
+        models: Mapping[str, Model],
+        templates: Mapping[str, Template],
+        lookup: Callable[[str | None], Model],
+    ) -> None:
+        self._models = models
+        self._templates = templates
         self._lookup = lookup
+        _render_jinja()  # now, and not while live tokens wait
 
     def __call__(self, endpoint: str, body: bytes, *, request_id: str, limits: Limits) -> bytes:
         """The JSON answer to one call. Raises RequestError."""
         match endpoint:
             case "/v1/models":
-                return _encode(_ModelList([_ModelCard(n, m.limits.max_model_len) for n, (m, _) in self._names.items()]))
+                cards = [_ModelCard(name, model.limits.max_model_len) for name, model in self._models.items()]
+                return _encode(_ModelList(cards))
             case "/v1/chat/completions/render":
                 return _encode(self._render_chat(body, request_id, limits))
             case "/v1/completions/render":
@@ -248,20 +268,18 @@ def _apply(template: Template, request: _Chat, kwargs: Mapping[str, Any]) -> str
     if request.chat_template is not None:
         # A template is a program; the operator's own is run, a client's is not.
         raise RequestError("chat_template is set by the server", param="chat_template")
-    if template.source is None:
+    source = template.tool_source if request.tools and template.tool_source else template.source
+    if source is None:
         raise RequestError("this model has no chat template: use /v1/completions/render")
     if not request.messages:
         raise RequestError("messages must not be empty", param="messages")
-    # Imported late: it costs more than half a second, and most workers render nothing.
-    from transformers.utils.chat_template_utils import render_jinja_template
-
     messages = [_message(message, f"messages.{i}") for i, message in enumerate(request.messages)]
     try:
-        rendered, _ = render_jinja_template(
+        rendered, _ = _render_jinja()(
             [messages],
             tools=request.tools,
             documents=request.documents,
-            chat_template=template.source,
+            chat_template=source,
             **{**template.tokens, **kwargs},
         )
     except Exception as error:  # noqa: BLE001  a template fails with whatever its expressions raise
