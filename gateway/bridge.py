@@ -94,6 +94,7 @@ class _Call:
         decoded = _requests_decoder.decode(taken.requests)
         self.taken = taken
         self.requests = decoded if isinstance(decoded, list) else [decoded]
+        self.beginning = asyncio.Lock()
         self.started = False
         self.gone = False
         self.tasks: list[asyncio.Task[Any]] = []
@@ -297,12 +298,13 @@ class Bridge:
 
     async def _begin(self, call: _Call) -> None:
         """Before anything goes out: from now on no other bridge may take this request."""
-        if call.started:
-            return
-        if not await self.queue.settle(call.taken):
-            raise Superseded
-        call.started = True
-        self._waiting.pop(call.taken.entry_id, None)
+        async with call.beginning:  # prompts are generated side by side
+            if call.started:
+                return
+            if not await self.queue.settle(call.taken):
+                raise Superseded
+            call.started = True
+            self._waiting.pop(call.taken.entry_id, None)
 
     async def _stream_one(self, call: _Call, stream: RequestStream, prompt: int | None, body: dict[str, Any]) -> None:
         async def read(response: httpx.Response) -> bytes:

@@ -91,11 +91,14 @@ class Engine:
             return StreamingResponse(self._stream(id_, body, choices, generation), media_type="text/event-stream")
         self._enter()
         try:
-            await asyncio.sleep(generation.first_pause_s + generation.pause_s * max(map(len, generation.choices)))
+            until = time.monotonic() + generation.first_pause_s
+            until += generation.pause_s * max(map(len, generation.choices))
+            while time.monotonic() < until:
+                await asyncio.sleep(0.02)
+                if await request.is_disconnected():
+                    self.closed.append(id_)
+                    return Response(status_code=499)
             self.finished.append(id_)
-        except asyncio.CancelledError:
-            self.closed.append(id_)
-            raise
         finally:
             self.running -= 1
         return _json(200, self._whole(id_, body, choices))

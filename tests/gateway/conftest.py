@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -117,6 +118,13 @@ class Stack:
     def ids(self, text: str, *, eos: bool = True) -> list[int]:
         ids: list[int] = self.models.default.vocabulary.tokenizer.encode(text, add_special_tokens=False).ids
         return [*ids, EOS] if eos else ids
+
+    def wait(self, condition: Callable[[], bool]) -> None:
+        """Wait for something that happens elsewhere; fails after 10 s."""
+        until = time.monotonic() + 10
+        while not condition():
+            assert time.monotonic() < until, "nothing happened"
+            time.sleep(0.01)
 
     def says(self, *texts: str, **options: Any) -> None:
         """From now on the engine says these texts, one for each choice."""
