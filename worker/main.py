@@ -167,11 +167,17 @@ def set_up_logging(level: str) -> None:
     logging.getLogger("arq").setLevel(logging.WARNING if level != "debug" else logging.DEBUG)
 
 
-def run_worker(settings: Settings, models: Models, *, on_start: Callable[[WorkerProcess], None] | None = None) -> None:
+def run_worker(
+    settings: Settings,
+    models: Models,
+    *,
+    session: Session | None = None,
+    on_start: Callable[[WorkerProcess], None] | None = None,
+) -> None:
     """Run a worker until SIGTERM or SIGINT. Raises StartError."""
 
     async def main() -> None:
-        process = WorkerProcess(settings, models)
+        process = WorkerProcess(settings, models, session=session)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, process.stop)
