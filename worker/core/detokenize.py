@@ -1,7 +1,7 @@
 """Ids to text, one chunk at a time, with the undecided rest as a value.
 
-Text goes out when the character it belongs to is complete. Newly decoded text that ends in U+FFFD is kept until more text
-follows or the choice ends, as engines do: the next ids may still complete that character.
+Text goes out when the character it belongs to is complete. Newly decoded text that ends in U+FFFD is kept until more
+text follows or the choice ends, as engines do: the next ids may still complete that character.
 
 Source: reference behaviour S1 to S9; equality with the tokenizer's own decode is a property test.
 """
@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Sequence
-
-from tokenizers.decoders import DecodeStream
+from os.path import commonprefix
 
 from schemas.state import DecodeState
+from worker.core.errors import StateMismatch
 from worker.core.events import TEXT, Piece
 from worker.core.vocabulary import REPLACEMENT, Vocabulary
 
@@ -52,8 +52,8 @@ def decode_text(
     if skip_special and not vocabulary.special.isdisjoint(ids):
         ids = [id_ for id_ in ids if id_ not in vocabulary.special]
     text, after = _decode(vocabulary, state, ids)
-    if not (after.pending or after.held or text.endswith(REPLACEMENT)):
-        return text, after
+    if vocabulary.kind == "window" or not (after.pending or after.held or text.endswith(REPLACEMENT)):
+        return text, after  # a windowed decoder keeps undecided ids by itself
     # something is undecided: go id by id, since an id's text waits as a whole
     parts: list[str] = []
     for id_ in ids:
@@ -97,12 +97,49 @@ def _after_added(vocabulary: Vocabulary, state: DecodeState, id_: int) -> Decode
 def flush(vocabulary: Vocabulary, state: DecodeState) -> tuple[str, DecodeState]:
     """What is still undecided when the choice ends, as the tokenizer's decode would write it."""
     if state.unread:
-        text = _window_text(vocabulary, state.window, state.unread)
-        return state.held + text, DecodeState(window=(*state.window, *state.unread)[-WINDOW_IDS:])
+        window = vocabulary.decode(state.window)
+        text = _new_text(window, vocabulary.decode((*state.window, *state.unread)))
+        return text, DecodeState(window=(*state.window, *state.unread)[-WINDOW_IDS:])
     if not (state.held or state.pending):
         return "", state
     text = state.held + state.pending.decode("utf-8", _errors(vocabulary))
     return text, _replace(state, held="", pending=b"")
+
+
+def check(vocabulary: Vocabulary, state: DecodeState) -> None:
+    """Refuse a state that no sequence of ids leads to. Raises StateMismatch; only for states from outside."""
+    if vocabulary.kind == "window":
+        if state.pending or state.held or state.started or state.broken:
+            raise StateMismatch("stream_state: decode.pending, held, started and broken do not go with this tokenizer")
+        if len(state.window) > WINDOW_IDS or len(state.unread) > MAX_UNREAD_IDS:
+            raise StateMismatch(
+                f"stream_state: decode.window and unread have {len(state.window)} and {len(state.unread)} ids, over the"
+                f" limits of {WINDOW_IDS} and {MAX_UNREAD_IDS}"
+            )
+        if not all(map(vocabulary.known, (*state.window, *state.unread))):
+            raise StateMismatch("stream_state: decode.window and unread hold an id that is not in the vocabulary")
+        return
+    if state.window or state.unread:
+        raise StateMismatch("stream_state: decode.window and unread do not go with this tokenizer")
+    if state.started and not vocabulary.strips_leading_space:
+        raise StateMismatch("stream_state: decode.started does not go with this tokenizer")
+    if state.broken and (vocabulary.kind != "byte_fallback" or state.pending):
+        raise StateMismatch("stream_state: decode.broken needs a byte-fallback tokenizer and no pending bytes")
+    if not _begins_a_character(state.pending):
+        raise StateMismatch("stream_state: decode.pending is not the beginning of one UTF-8 character")
+    if len(state.held) > MAX_HELD_CHARS:
+        raise StateMismatch(
+            f"stream_state: decode.held has {len(state.held)} characters, over the limit of {MAX_HELD_CHARS}"
+        )
+    if state.held and not (state.pending or state.held.endswith(REPLACEMENT)):
+        raise StateMismatch("stream_state: decode.held is text that nothing holds back")
+
+
+def _begins_a_character(data: bytes) -> bool:
+    try:
+        return codecs.utf_8_decode(data, "strict", False) == ("", 0)
+    except UnicodeDecodeError:
+        return False
 
 
 def _errors(vocabulary: Vocabulary) -> str:
@@ -134,6 +171,7 @@ def _decode_fallback(vocabulary: Vocabulary, state: DecodeState, ids: Iterable[i
                 continue
             if pending:
                 parts.append(REPLACEMENT * len(pending))
+                started = True
             pending, broken = b"", False
             text = data.decode("utf-8", "replace")
         elif broken:
@@ -158,44 +196,30 @@ def _fallback_byte(data: bytes) -> tuple[str, bytes, bool]:
 
 
 def _decode_window(vocabulary: Vocabulary, state: DecodeState, ids: Iterable[int]) -> tuple[str, DecodeState]:
-    """Any other decoder: `DecodeStream`, rebuilt from ids that end at a complete character, then stepped."""
+    """Any other decoder: what a window of ids says with the unread ones after it, less what it said before.
+
+    Not `DecodeStream`: rebuilt from ids that end in U+FFFD it says them again, and it raises where a decoder changes
+    text that went out.
+    """
     window, unread = state.window, state.unread
-    stream = _stream(vocabulary, window, unread)
+    before = vocabulary.decode(window)
     parts: list[str] = []
     for id_ in ids:
         if not vocabulary.known(id_):
             continue
         unread = (*unread, id_)
-        try:
-            text = stream.step(vocabulary.tokenizer, id_)
-        except Exception as error:
-            if "Invalid prefix" not in str(error):
-                raise
-            text = _window_text(vocabulary, window, unread)
-            window, unread = (*window, *unread)[-WINDOW_IDS:], ()
-            stream = _stream(vocabulary, window, unread)
-            parts.append(text)
+        whole = vocabulary.decode((*window, *unread))
+        if (whole == before or whole.endswith(REPLACEMENT)) and len(unread) <= MAX_UNREAD_IDS:
             continue
-        if text is None and len(unread) > MAX_UNREAD_IDS:
-            text = _window_text(vocabulary, window, unread)
-            stream = _stream(vocabulary, (*window, *unread)[-WINDOW_IDS:], ())
-        if text is not None:
-            parts.append(text)
-            window, unread = (*window, *unread)[-WINDOW_IDS:], ()
+        parts.append(_new_text(before, whole))
+        window, unread = (*window, *unread)[-WINDOW_IDS:], ()
+        before = vocabulary.decode(window)
     return "".join(parts), DecodeState(window=window, unread=unread)
 
 
-def _stream(vocabulary: Vocabulary, window: Sequence[int], unread: Sequence[int]) -> DecodeStream:
-    stream = DecodeStream(ids=list(window), skip_special_tokens=False)
-    for id_ in unread:
-        stream.step(vocabulary.tokenizer, id_)
-    return stream
-
-
-def _window_text(vocabulary: Vocabulary, window: Sequence[int], unread: Sequence[int]) -> str:
-    before = vocabulary.decode(window)
-    whole = vocabulary.decode((*window, *unread))
-    return whole[len(before) :] if whole.startswith(before) else whole[len(before.rstrip(REPLACEMENT)) :]
+def _new_text(before: str, whole: str) -> str:
+    """Text after what was said before; a decoder that rewrites its past repeats it rather than lose what is new."""
+    return whole[len(commonprefix([before, whole])) :]  # noqa: RUF071 - of strings, not of paths
 
 
 def _replace(

@@ -2,7 +2,7 @@
 
 Two families of decoders cover every tokenizer we know: byte-level BPE, where each token is a run of bytes, and
 SentencePiece with byte fallback, where a token is text or one byte. For both, decoding is a table and the state between
-two ids is the bytes of an unfinished character. Any other decoder is run as `DecodeStream` over a window of ids.
+two ids is the bytes of an unfinished character. Any other decoder runs over a window of ids.
 """
 
 from __future__ import annotations
@@ -90,6 +90,11 @@ class Vocabulary:
         """Whether the id is one byte of a byte-fallback run."""
         self.bytes_of(id_)
         return id_ in self._byte_ids
+
+    def drop_caches(self) -> None:
+        """Forget what was looked up: changes nothing but time, at any moment."""
+        self._bytes.clear()
+        self._byte_ids.clear()
 
     def known(self, id_: int) -> bool:
         return self.tokenizer.id_to_token(id_) is not None
