@@ -44,9 +44,34 @@ class DecodeState(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
 
 
 class ParserState(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Parsing engine: see `worker/core/parse.py`."""
+    """Parsing engine, between two chunks: see docs/parsing.md for each field's bound.
 
-    grammar: str = ""
+    region, flags: where the output is, and what was seen so far (bits of `worker/core/run.py`).
+    held: text that is not decided yet, such as the beginning of a marker.
+    calls: calls begun; history: calls of earlier turns, for ids that count on.
+    name, id: of a call whose begin was not said yet.
+    phase, mode, stack, scalar: scanners inside arguments; key: member or parameter being read; kind: its types.
+    value: a value that has to be complete before it can be typed, or arguments that came before their name.
+    raw: output that may be a call or text, as it was written.
+    seen: 4-byte hashes of the parameters of the open call.
+    """
+
+    region: int = 0
+    flags: int = 0
+    held: str = ""
+    calls: int = 0
+    history: int = 0
+    name: str = ""
+    id: str = ""
+    phase: int = 0
+    mode: int = 0
+    stack: str = ""
+    scalar: str = ""
+    key: str = ""
+    kind: int = 0
+    value: str = ""
+    raw: str = ""
+    seen: tuple[int, ...] = ()
 
 
 class HeldCall(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
