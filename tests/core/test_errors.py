@@ -15,6 +15,7 @@ from tests.core.bodies import (
     TOOL,
     USER,
     Body,
+    FakeParser,
     H,
     asking,
     call,
@@ -31,7 +32,7 @@ from tests.core.bodies import (
 from worker.core import errors, step
 from worker.core.calls import ENDPOINTS, derender_call
 from worker.core.errors import GrammarError, RequestError, SchemaError, StateMismatch, UnknownModel
-from worker.core.model import Limits, Model
+from worker.core.model import Limits
 from worker.core.stop import MAX_STOP_CHARS
 
 BAD, SEMANTIC, MISSING = "Bad Request", "BadRequestError", "NotFoundError"
@@ -583,14 +584,15 @@ def test_e7_unknown_model(body: Body) -> None:
     assert (status, answer) == error(MISSING, "model", message, 404)
 
 
-class FakeParser:
-    """A parser that takes everything as content: for the rules around parsers, not for their work."""
-
-    keeps_calls = True
-
-    @classmethod
-    def for_request(cls, model: Model, request: object) -> FakeParser:
-        return cls()
+def test_e21_a_parser_state_that_no_output_leads_to() -> None:
+    served = support.model(support.smollm2(), parsers={"reasoning_parser": "qwen3"})
+    first = chunk(choice((1,)), chat_request=USER, prompt_token_ids=[1])
+    status, answer = call(first, served)
+    assert status == 200
+    forged = answer["stream_state"] | {"parser": {"region": 10**6}}
+    assert call(first | {"stream_state": forged}, served) == error(
+        SEMANTIC, None, "stream_state: parser does not add up for this model's parsers"
+    )
 
 
 @pytest.mark.parametrize(
