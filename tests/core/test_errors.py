@@ -201,6 +201,8 @@ def error(kind: str, param: str | None, message: str, code: int = 400) -> tuple[
             "Expected `int` >= 0",
             id="E4-negative-offset",
         ),
+        pytest.param("chat", chunk(created=-1), "body.created", "Expected `int` >= 0", id="E1-time"),
+        pytest.param("chat", chunk(created=2**60), "body.created", f"Expected `int` <= {2**53}", id="E1-far-time"),
     ],
 )
 def test_wrong_shape(endpoint: str, body: Body | bytes, path: str, says: str) -> None:
