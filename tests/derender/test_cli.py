@@ -49,7 +49,7 @@ def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == usage()
     assert main([]) == 2
     for verb, text in VERBS.items():
-        assert f"  {verb:<6}  {text}\n" in usage()
+        assert f"  {verb:<{max(map(len, VERBS))}}  {text}\n" in usage()
 
 
 def test_an_unknown_verb(capsys: pytest.CaptureFixture[str]) -> None:
