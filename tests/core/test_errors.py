@@ -586,15 +586,17 @@ def test_e7_unknown_model(body: Body) -> None:
     assert (status, answer) == error(MISSING, "model", message, 404)
 
 
-def test_e21_a_parser_state_that_no_output_leads_to() -> None:
-    served = support.model(support.smollm2(), parsers={"reasoning_parser": "qwen3"})
-    first = chunk(choice((1,)), chat_request=USER, prompt_token_ids=[1])
-    status, answer = call(first, served)
-    assert status == 200
-    forged = answer["stream_state"] | {"parser": {"region": 10**6}}
-    assert call(first | {"stream_state": forged}, served) == error(
-        SEMANTIC, None, "stream_state: parser does not add up for this model's parsers"
-    )
+@pytest.mark.parametrize("fault", [IndexError, KeyError, AssertionError, ValueError, TypeError, OverflowError])
+def test_e21_a_parser_that_stumbles_over_a_state(fault: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    def step_(self: object, state: object, pieces: object) -> None:
+        raise fault("deep inside")
+
+    monkeypatch.setattr(step, "Parser", FakeParser)
+    monkeypatch.setattr(FakeParser, "step", step_, raising=False)
+    served = support.model(parsers={"reasoning_parser": "qwen3"})
+    carried = state(fingerprint=served.fingerprint, parser={})
+    body = chunk(chat_request=USER, prompt_token_ids=[1], stream_state=carried)
+    assert call(body, served) == error(SEMANTIC, None, "stream_state: parser does not add up for this model's parsers")
 
 
 @pytest.mark.parametrize(
