@@ -144,7 +144,7 @@ def stack_of(
     with (
         running_worker(redis.url, models, session, **worker),
         serving(engine.app) as engine_url,
-        running_bridge(redis.url, engine_url, claim_after_s=2.0),
+        running_bridge(redis.url, engine_url, claim_after_s=2.0, grace_s=0.2),
         serving(create_app(redis.url, gateway or GatewaySettings(port=0))) as url,
     ):
         yield Stack(redis, url, engine_url, engine, models)
