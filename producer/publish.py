@@ -190,6 +190,8 @@ class Producer:
             self._flusher = asyncio.create_task(self._flush())
         done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._buffer.append(_Waiting(key, fields, done))
+        if (gate := self._gates.get(key)) is not None:
+            gate.sent(done)
         self._filled.set()
         return done
 
@@ -294,6 +296,7 @@ class _Gate:
         self.key = key
         self.bound = bound
         self._left = 0  # entries that may be added before the length is looked at again
+        self._unanswered = 0  # entries of ours that the length may not count yet
         self._lock = asyncio.Lock()
 
     async def enter(self, *, wait: bool) -> None:
@@ -307,7 +310,7 @@ class _Gate:
                 with suppress(*UNREACHABLE):  # the pipeline waits for Redis, this need not
                     length = await self.redis.xlen(self.key)
                 # Looked at four times on the way to the bound: other producers fill the same stream.
-                self._left = min(self.bound - length, max(1, self.bound // 4))
+                self._left = min(self.bound - length - self._unanswered, max(1, self.bound // 4))
                 if self._left > 0:
                     break
                 if not wait:
@@ -315,3 +318,10 @@ class _Gate:
                 await asyncio.sleep(pause)
                 pause = min(0.2, pause * 2)
             self._left -= 1
+
+    def sent(self, done: asyncio.Future[bytes]) -> None:
+        self._unanswered += 1
+        done.add_done_callback(self._answered)
+
+    def _answered(self, _: asyncio.Future[bytes]) -> None:
+        self._unanswered -= 1

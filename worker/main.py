@@ -78,19 +78,23 @@ class WorkerProcess:
     async def run(self) -> None:
         """Work until `stop`. Raises StartError when Redis cannot be used; later it waits for Redis instead."""
         try:
-            self.partitions = await settle_config(self.redis, self.names, self.settings.partitions)
-        except WrongConfig as error:
-            raise StartError(str(error)) from None
-        except UNREACHABLE as error:
-            raise StartError(f"cannot reach Redis at {shown_url(self.settings.redis_url)}: {error}") from None
-        except RedisError as error:
-            raise StartError(f"Redis at {shown_url(self.settings.redis_url)} refuses us: {error}") from None
-        try:
+            self.partitions = await self._settle()
             await self._serve(self.partitions)
         finally:
             for client in {id(self.redis): self.redis, id(self.reader): self.reader}.values():
                 with suppress(RedisError, OSError):
                     await client.aclose()
+
+    async def _settle(self) -> int:
+        url = shown_url(self.settings.redis_url)
+        try:
+            return await settle_config(self.redis, self.names, self.settings.partitions)
+        except WrongConfig as error:
+            raise StartError(str(error)) from None
+        except UNREACHABLE as error:
+            raise StartError(f"cannot reach Redis at {url}: {error}") from None
+        except RedisError as error:
+            raise StartError(f"Redis at {url} refuses us: {error}") from None
 
     async def _serve(self, partitions: int) -> None:
         logger.info("worker %s: %d partitions at %s", self.token, partitions, shown_url(self.settings.redis_url))

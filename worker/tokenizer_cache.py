@@ -73,8 +73,8 @@ def _declare_special(tokenizer: Tokenizer, config: dict[str, Any]) -> None:
     Some tokenizers (Gemma 3's `<mask>`) declare a token there that carries no flag of its own.
     """
     named = [config.get(f"{name}_token") for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
-    more = config.get("additional_special_tokens")
-    named += more if isinstance(more, list) else []
+    for more in (config.get("additional_special_tokens"), config.get("extra_special_tokens")):
+        named += more.values() if isinstance(more, dict) else more if isinstance(more, list) else []
     texts = [token.get("content") if isinstance(token, dict) else token for token in named]
     flags = {token.content: token.special for token in tokenizer.get_added_tokens_decoder().values()}
     for text in dict.fromkeys(text for text in texts if isinstance(text, str)):
