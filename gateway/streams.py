@@ -24,7 +24,7 @@ from producer.read import Reply, ReplyUnavailable
 from schemas import keys
 
 HEARTBEAT = b": heartbeat\n"
-"""A line of its own. A blank line after it would end an event, and clients that keep the last id take it for an empty one."""
+"""A line of its own: a blank line after it would end an event, and clients that saw an id read an empty one."""
 DONE = b"data: [DONE]\n\n"
 """How a stream of the OpenAI API ends."""
 

@@ -119,16 +119,15 @@ async def test_event_source_resumes_after_cuts(own_redis: RedisServer, stack: St
         request_id = await begin(stack)
         async with cutting_proxy(base, cuts=3) as proxy:
             page = PAGE.replace("URL_OF_STREAM", repr(f"{proxy}/v1/streams/{request_id}"))
-            browser = subprocess.Popen(
-                [CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path}", "--remote-debugging-port=0", page_url],
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+            command = [CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path}", "--remote-debugging-port=0", page_url]
+            browser = await asyncio.create_subprocess_exec(
+                *command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
             try:
                 got = json.loads(await asyncio.wait_for(report, 60))
             finally:
                 browser.terminate()
-                browser.wait(timeout=10)
+                await asyncio.wait_for(browser.wait(), 10)
         whole = await sse.read(f"{base}/v1/streams/{request_id}")
     assert got["data"] == [one.decode() for one in whole.data]
     assert got["ids"] == [f"{number}-0" for number in whole.ids]

@@ -122,8 +122,7 @@ async def test_a_late_reader_gets_a_snapshot_and_the_rest(stack: Stack) -> None:
     request_id = await begin(stack)
     url = f"{stack.gateway}/v1/streams/{request_id}"
     whole_task = asyncio.create_task(sse.read(url))
-    while await on_redis(stack.redis.url, "XLEN", key_of(request_id, "reply")) < 3:
-        await asyncio.sleep(0.01)
+    await on_redis(stack.redis.url, "XREAD", "BLOCK", 4000, "STREAMS", key_of(request_id, "reply"), "2-0")
     late = await sse.read(f"{url}?from=snapshot")
     whole = await whole_task
     assert content(late.data) == content(whole.data) == "one two three four five six seven eight nine ten"
