@@ -19,7 +19,7 @@ from gateway.errors import error_body, refuse
 from gateway.http import EventStream
 from gateway.mailbox import Missed, Waiter
 from gateway.snapshot import Snapshot
-from producer.connection import UNREACHABLE
+from producer.connection import UNREACHABLE, end
 from producer.read import Reply, ReplyUnavailable
 from schemas import keys
 
@@ -113,8 +113,7 @@ async def from_stream(backend: Backend, request_id: str, after: int) -> Replies:
             yield [reply]
     finally:
         if waiting is not None:
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
+            await end(waiting)
         await replies.aclose()  # type: ignore[attr-defined]
 
 

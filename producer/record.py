@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Literal
 import msgspec
 from msgspec import Raw
 
-from producer.connection import Redis
+from producer.connection import Redis, end
 from schemas import keys
 from schemas.keys import Keys
 
@@ -95,9 +95,7 @@ class Recorder:
                         for id_, fields in entries:
                             self._take(out, id_, fields, on_complete)
                 finally:
-                    for task in (reading, stopping):
-                        task.cancel()
-                    await asyncio.gather(reading, stopping, return_exceptions=True)
+                    await end(reading, stopping)
             self._finish(part)
         finally:
             part.unlink(missing_ok=True)
