@@ -90,7 +90,7 @@ class GenerateQueue:
 
     async def claim(self, idle_ms: int, *, count: int) -> list[Taken]:
         """Requests whose bridge has said nothing for `idle_ms`."""
-        found = []
+        found: list[Taken] = []
         for partition, stream in enumerate(self._streams):
             try:
                 answer = await self.redis.xautoclaim(stream, keys.BRIDGES, self.consumer, idle_ms, count=count)
