@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Mapping
 
 from derender.__main__ import CommandError
-from worker.settings import Settings, SettingsError, add_options, load
+from worker.config import load_worker
+from worker.settings import Settings, SettingsError, add_options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,18 +15,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    settings = load(Settings, vars(args), environ)
+    settings, models = load_worker(Settings, vars(args), environ)
     if settings.embedded:
         raise SettingsError(
             "--embedded keeps Redis inside one process, and a worker alone has nobody to work for: "
             "use derender demo, or derender replay --embedded"
         )
     from worker.main import StartError, run_worker, set_up_logging
-    from worker.tokenizer_cache import TokenizerError, load_models
+    from worker.tokenizer_cache import ServedModels, TokenizerError
 
     set_up_logging(settings.log_level)
     try:
-        run_worker(settings, load_models(settings))
+        served = ServedModels(models)
+        if settings.preload or len(models) == 1:
+            served.preload()
+        run_worker(settings, served)
     except (StartError, TokenizerError) as error:
         raise CommandError(str(error)) from None
     return 0

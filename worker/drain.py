@@ -19,7 +19,7 @@ import msgspec
 
 from schemas import keys
 from schemas.state import REQUEST_STATE_VERSION, RequestState
-from worker.core.errors import RequestError, StateMismatch
+from worker.core.errors import ModelNotLoaded, RequestError, StateMismatch
 from worker.core.session import Entry, InternalError, Open, Outcome, Session
 from worker.streams import LANES, UNREACHABLE, Backoff, Commands, Moved, Partition, RedisError
 
@@ -255,7 +255,13 @@ class Drain:
         batch = _Batch(self.partition, self.rules)
         until = perf_counter() + SLICE_S
         for entry in entries:
-            outcome = self._fold(entry)
+            try:
+                outcome = self._fold(entry)
+            except ModelNotLoaded as missing:
+                if batch.entries:
+                    break  # commit what is done; this entry comes first in the next slice
+                await missing.load()
+                return
             batch.add(lane.name, entry, outcome)
             self._remember(entry, outcome)
             if batch.bytes > BATCH_BYTES or perf_counter() > until:
@@ -346,10 +352,13 @@ class Drain:
         if context is None:
             return _Broken(state, InternalError("the stored context of the request is missing"))
         self.counts.resumed += 1
-        try:
-            return self.session.resume(request_id, state, context)
-        except RequestError as error:
-            return _Broken(state, error)
+        while True:
+            try:
+                return self.session.resume(request_id, state, context)
+            except ModelNotLoaded as missing:
+                await missing.load()
+            except RequestError as error:
+                return _Broken(state, error)
 
     def _fold(self, entry: Entry) -> Outcome:
         id_ = entry.fields.get(keys.REQUEST, b"")
@@ -359,6 +368,8 @@ class Drain:
         for attempt in range(1, STEP_TRIES + 1):
             try:
                 return self.session.fold(entry, opened, status)
+            except ModelNotLoaded:
+                raise
             except Exception as error:  # noqa: BLE001  whatever the step raises costs its own request only
                 # The type alone: messages and tracebacks may quote what the model said.
                 logger.error(

@@ -19,6 +19,12 @@ from schemas.keys import DEFAULT_PARTITIONS, PREFIX, Keys
 ENV_PREFIX = "DERENDER_"
 DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
 
+MODEL_WORDS = {
+    "tool_call_streaming": ("eager", "complete"),
+    "forced_tool_format": ("native", "json"),
+    "stop_scope": ("output", "content"),
+}
+
 S = TypeVar("S")
 
 
@@ -54,19 +60,34 @@ class ModelSettings:
     """The served model: the same options for `worker` and `call`."""
 
     tokenizer: str | None = option(None, "folder with tokenizer.json, or id on the Hugging Face hub")
+    revision: str | None = option(None, "branch, tag or commit of the hub id")
     served_model_name: tuple[str, ...] = option((), "name that requests may use; repeatable, the first is reported")
     model_type: str | None = option(None, "model_type of the model's config.json; read from the folder by default")
     max_model_len: int | None = option(None, "longest prompt + output, in tokens")
     max_logprobs: int | None = option(20, "most logprob candidates at a position; -1: no limit")
+    max_sequences: int = option(16_384, "most choices and prompts in one whole response")
     eos_token_id: tuple[int, ...] = option((), "end-of-sequence id; repeatable; default: generation_config.json")
     chat_template: str | None = option(None, "file of the chat template; default: the tokenizer's own")
     default_chat_template_kwargs: str | None = option(None, "JSON object of template arguments that requests override")
+    tool_call_parser: str | None = option(None, "name of the tool call parser, as on vllm serve")
+    reasoning_parser: str | None = option(None, "name of the reasoning parser, as on vllm serve")
+    enable_auto_tool_choice: bool = option(False, "parse calls that the model makes of its own accord")
+    tool_call_streaming: str = option(
+        "eager", "eager: send a call while it is written; complete: at its closer"
+    )
+    forced_tool_format: str = option("native", "form of a required or named choice: native markup, or bare json")
+    stop_scope: str = option("output", "search stop strings in the whole output, or in content only")
 
     def __post_init__(self) -> None:
         if self.max_model_len is not None and self.max_model_len < 1:
             raise SettingsError("--max-model-len has to be at least 1")
         if self.max_logprobs is not None and self.max_logprobs < -1:
             raise SettingsError("--max-logprobs has to be at least 0, or -1 for no limit")
+        if self.max_sequences < 1:
+            raise SettingsError("--max-sequences has to be at least 1")
+        for name, words in MODEL_WORDS.items():
+            if getattr(self, name) not in words:
+                raise SettingsError(f"{flag(name)} has to be {' or '.join(words)}, not {getattr(self, name)!r}")
         self.template_kwargs()
 
     def template_kwargs(self) -> dict[str, Any]:
@@ -85,6 +106,8 @@ class ModelSettings:
 class Settings(RedisSettings, ModelSettings):
     """A worker."""
 
+    config: str | None = option(None, "TOML file with one or several models and the options of the worker")
+    preload: bool = option(False, "load all models before the first work, not each when it is first used")
     partitions: int | None = option(
         None, f"number of partitions, fixed when it is first set; default: what is set, else {DEFAULT_PARTITIONS}"
     )
@@ -158,13 +181,19 @@ def add_options(parser: argparse.ArgumentParser, settings: type[Any]) -> None:
             )
 
 
-def load(settings: type[S], options: Mapping[str, Any], environ: Mapping[str, str]) -> S:
-    """The settings value. An option that is not given falls back to its environment name, then to its default.
+def load(
+    settings: type[S],
+    options: Mapping[str, Any],
+    environ: Mapping[str, str],
+    table: Mapping[str, Any] | None = None,
+) -> S:
+    """The settings value. An option that is not given falls back to its environment name, then to `table`, then to
+    its default.
 
-    Lists in the environment are separated by commas. Raises SettingsError.
+    Lists in the environment are separated by commas. table: values of a file, see `values_of`. Raises SettingsError.
     """
     hints = get_type_hints(settings)
-    values: dict[str, Any] = {}
+    values = values_of(settings, table or {}, "")
     for field in dataclasses.fields(settings):  # type: ignore[arg-type]
         source, raw = flag(field.name), options.get(field.name)
         if raw is None and env_name(field.name) in environ:
@@ -178,6 +207,37 @@ def load(settings: type[S], options: Mapping[str, Any], environ: Mapping[str, st
         else:
             values[field.name] = _convert(_kind(hint), raw, source)
     return settings(**values)
+
+
+def values_of(settings: type[Any], table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Field values from a table of a TOML file. A table in place of a text becomes its JSON.
+
+    where: what the messages put before a name. Raises SettingsError for unknown names and wrong types.
+    """
+    hints = get_type_hints(settings)
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        if name not in hints:
+            raise SettingsError(f"{where}{name}: no such option; known: {', '.join(sorted(hints))}")
+        kind = _kind(hints[name])
+        if get_origin(hints[name]) is tuple:
+            if not isinstance(value, list):
+                raise SettingsError(f"{where}{name} has to be a list")
+            values[name] = tuple(_typed(kind, part, where + name) for part in value)
+        else:
+            values[name] = _typed(kind, value, where + name)
+    return values
+
+
+def _typed(kind: type[Any], value: Any, source: str) -> Any:
+    if kind is str and isinstance(value, dict):
+        return json.dumps(value)
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        names = {bool: "true or false", int: "an integer", float: "a number", str: "a text"}
+        raise SettingsError(f"{source} has to be {names[kind]}, not {value!r}")
+    return value
 
 
 def _kind(hint: Any) -> type[Any]:
