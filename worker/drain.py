@@ -21,6 +21,7 @@ from schemas import keys
 from schemas.state import REQUEST_STATE_VERSION, RequestState
 from worker.core.errors import ModelNotLoaded, RequestError, StateMismatch
 from worker.core.session import Entry, InternalError, Open, Outcome, Session
+from worker.core.versions import read_request_state
 from worker.streams import LANES, UNREACHABLE, Backoff, Commands, Moved, Partition, RedisError
 
 logger = logging.getLogger(__name__)
@@ -342,13 +343,11 @@ class Drain:
     async def _restore(self, request_id: str, raw: bytes, context: bytes | None) -> Open | _Broken:
         """An open request as another worker (or an evicted cache) left it."""
         try:
-            state = _state_decoder.decode(raw)
-            if state.version != REQUEST_STATE_VERSION:
-                raise StateMismatch(f"stored state has version {state.version}, this worker {REQUEST_STATE_VERSION}")
-        except (msgspec.DecodeError, StateMismatch) as error:
+            state = read_request_state(raw)
+        except StateMismatch as error:
             last = await self.partition.last_reply(request_id)
             state = RequestState(version=REQUEST_STATE_VERSION, digest="", created=0, active=0, replies=last)
-            return _Broken(state, InternalError(f"stored state cannot be read: {error}"))
+            return _Broken(state, InternalError(error.message))
         if context is None:
             return _Broken(state, InternalError("the stored context of the request is missing"))
         self.counts.resumed += 1

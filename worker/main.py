@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from schemas.keys import Keys
+from schemas.state import REQUEST_STATE_VERSION, STATE_VERSION
 from worker.core.calls import Models
 from worker.core.session import Session
 from worker.drain import Counts, Drain, Rules
@@ -61,7 +62,7 @@ class WorkerProcess:
         self.redis = redis or connect(settings.redis_url)
         self.reader = redis or connect(settings.redis_url)
         self.names = Keys(settings.key_prefix)
-        self.token = uuid.uuid4().hex
+        self.token = f"{REQUEST_STATE_VERSION}.{STATE_VERSION}.{uuid.uuid4().hex}"
         self.counts = Counts()
         self.rules = rules(settings, block_ms=min(1000, int(settings.lease_s * 500)))
         self.jobs: PartitionJobs | None = None
@@ -91,7 +92,7 @@ class WorkerProcess:
                     await client.aclose()
 
     async def _serve(self, partitions: int) -> None:
-        logger.info("worker %s: %d partitions at %s", self.token[:8], partitions, shown_url(self.settings.redis_url))
+        logger.info("worker %s: %d partitions at %s", self.token[-8:], partitions, shown_url(self.settings.redis_url))
         lease_ms = int(self.settings.lease_s * 1000)
         members = Members(self.redis, self.names, self.token, lease_ms=lease_ms)
         backoff = Backoff()
@@ -114,7 +115,7 @@ class WorkerProcess:
                     raise error
         finally:
             stopping.cancel()
-        logger.info("worker %s: stopped", self.token[:8])
+        logger.info("worker %s: stopped", self.token[-8:])
 
     async def _wait_for_redis(self, backoff: Backoff) -> None:
         while not self._stop.is_set():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Iterable, Sequence
 from hashlib import sha1
 from typing import Any
@@ -317,8 +318,17 @@ async def now_ms(redis: Redis) -> int:
     return int(seconds) * 1000 + int(micros) // 1000
 
 
+def state_versions(token: str) -> tuple[int, ...]:
+    """Versions of the states that a worker writes, from the front of its name; `()` where it has none."""
+    front, _, _ = token.rpartition(".")
+    return tuple(map(int, front.split("."))) if re.fullmatch(r"\d{1,6}\.\d{1,6}", front) else ()
+
+
 class Members:
-    """The live workers, for fair sharing: partition p belongs to worker number p mod W in order of their names."""
+    """The live workers, for fair sharing: partition p belongs to worker number p mod W in order of their names.
+
+    Only those that write the newest state version count: what they have written, an older worker could not go on with.
+    """
 
     def __init__(self, redis: Redis, names: Keys, token: str, *, lease_ms: int = 2000) -> None:
         self.redis = redis
@@ -335,7 +345,9 @@ class Members:
             pipe.zremrangebyscore(self.names.workers, "-inf", now - self.lease_ms)
             pipe.zrange(self.names.workers, 0, -1)
             *_, members = await pipe.execute()
-        self.live = sorted(member.decode() for member in members)
+        found = sorted(member.decode() for member in members)
+        newest = max(map(state_versions, found), default=())
+        self.live = [member for member in found if state_versions(member) == newest]
 
     async def leave(self) -> None:
         await self.redis.zrem(self.names.workers, self.token)

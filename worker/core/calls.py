@@ -27,6 +27,7 @@ from worker.core import validate
 from worker.core.errors import RequestError, SchemaError, StateMismatch
 from worker.core.model import Limits, Model
 from worker.core.step import derender, derender_completions, derender_step, prepare
+from worker.core.versions import current_stream_state
 
 Endpoint = Literal["chat", "completion"]
 Models = Callable[[str | None], Model]
@@ -97,6 +98,9 @@ def derender_call(
         decoder: msgspec.json.Decoder[DerenderChatRequest] | msgspec.json.Decoder[DerenderCompletionRequest]
         decoder = _chat if kind == "chat" else _completion
         return _encoder.encode(_batch(models, validate.decode(decoder, body, limits), created, fallback_id))
+    carried = bytes(peek.stream_state)
+    if (current := current_stream_state(carried)) is not carried:
+        body = _encoder.encode({**msgspec.json.decode(body), "stream_state": msgspec.Raw(current)})
     request = validate.decode(_chat_stream if kind == "chat" else _completion_stream, body, limits)
     return _encoder.encode(_stream(models, request, created, fallback_id))
 
