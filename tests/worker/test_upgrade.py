@@ -113,7 +113,7 @@ async def test_a_state_of_a_newer_version_is_refused_by_an_older_worker(
 
 async def test_partitions_belong_to_the_workers_of_the_newest_state_version(redis: Redis, names: Keys) -> None:
     """As soon as a newer worker lives, older ones leave every partition; when it is gone they come back."""
-    old, other, new = (Members(redis, names, token) for token in ("1.1.ff", "1.1.aa", "1.2.cc"))
+    old, other, new = (Members(redis, names, token) for token in ("ff:1.1", "aa:1.1", "cc:1.2"))
     for members in (old, other, old):
         await members.beat()
     assert [sum(one.mine(p) for one in (old, other)) for p in range(4)] == [1, 1, 1, 1]
@@ -122,12 +122,12 @@ async def test_partitions_belong_to_the_workers_of_the_newest_state_version(redi
     assert [[one.mine(p) for p in range(2)] for one in (new, old, other)] == [[True] * 2, [False] * 2, [False] * 2]
     await new.leave()
     await old.beat()
-    assert old.live == ["1.1.aa", "1.1.ff"]
+    assert old.live == ["aa:1.1", "ff:1.1"]
 
 
 @pytest.mark.parametrize(
     ("token", "expected"),
-    [("1.2.ab", (1, 2)), ("10.2.ab", (10, 2)), ("ab", ()), ("1.ab", ()), ("x.1.ab", ()), ("", ())],
+    [("h:7:ab:1.2", (1, 2)), ("ab:10.2", (10, 2)), ("1.2", (1, 2)), ("ab", ()), ("ab:1", ()), ("ab:x.1", ()), ("", ())],
 )
 def test_versions_in_a_worker_s_name(token: str, expected: tuple[int, ...]) -> None:
     assert state_versions(token) == expected
