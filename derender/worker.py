@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 
 from derender.__main__ import CommandError
-from worker.config import load_worker
+from worker.config import load_models_of
 from worker.settings import Settings, SettingsError, add_options
 
 
@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    settings, models = load_worker(Settings, vars(args), environ)
+    settings, models = load_models_of(Settings, vars(args), environ)
     if settings.embedded:
         raise SettingsError(
             "--embedded keeps Redis inside one process, and a worker alone has nobody to work for: "

@@ -22,9 +22,9 @@ from typing import Any, TypeVar
 
 from worker.settings import ModelSettings, Settings, SettingsError, env_name, flag, load, values_of
 
-S = TypeVar("S", bound=Settings)
+S = TypeVar("S", bound=ModelSettings)
 
-MODEL_OPTIONS = frozenset(field.name for field in fields(ModelSettings))
+MODEL_OPTIONS = frozenset(field.name for field in fields(ModelSettings)) - {"config"}
 NAMED_BY_TABLE = "served_model_name"
 
 
@@ -73,12 +73,17 @@ def _model(name: str, table: Any) -> ModelSettings:
     where = f"models.{name}"
     if not isinstance(table, dict):
         raise SettingsError(f"{where} has to be a table")
+    if "config" in table:
+        raise SettingsError(f"{where}.config: a file cannot name another one")
     if NAMED_BY_TABLE in table:
         raise SettingsError(f"{where}.{NAMED_BY_TABLE}: the table's name is the served name; more go to aliases")
     aliases = table.get("aliases", [])
     if not (isinstance(aliases, list) and all(isinstance(alias, str) and alias for alias in aliases)):
         raise SettingsError(f"{where}.aliases has to be a list of texts")
     options = {key: value for key, value in table.items() if key != "aliases"}
+    if unknown := options.keys() - MODEL_OPTIONS:
+        known = sorted(MODEL_OPTIONS - {NAMED_BY_TABLE} | {"aliases"})
+        raise SettingsError(f"{where}.{min(unknown)}: no such option; known: {', '.join(known)}")
     if "tokenizer" not in options:
         raise SettingsError(f"{where}.tokenizer is missing: a folder or a hub id")
     try:
@@ -88,12 +93,12 @@ def _model(name: str, table: Any) -> ModelSettings:
         raise SettingsError(text if text.startswith(where) else f"{where}: {text}") from None
 
 
-def load_worker(
+def load_models_of(
     settings: type[S], options: Mapping[str, Any], environ: Mapping[str, str]
 ) -> tuple[S, tuple[ModelSettings, ...]]:
-    """Settings and served models, from the file where one is named, else the one model of the flags.
+    """Settings and served models: from the file where one is named, else the one model of the flags.
 
-    Raises SettingsError.
+    The table [worker] counts where the settings are a worker's. Raises SettingsError.
     """
     path = options.get("config") or environ.get(env_name("config"))
     if not path:
@@ -104,4 +109,5 @@ def load_worker(
             source = flag(name) if options.get(name) is not None else env_name(name)
             raise SettingsError(f"{source} and --config exclude each other: put {name} into a [models.NAME] table")
     config = read_config(Path(path).expanduser())
-    return load(settings, options, environ, config.worker), config.models
+    table = config.worker if issubclass(settings, Settings) else {}
+    return load(settings, options, environ, table), config.models

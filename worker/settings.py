@@ -60,6 +60,7 @@ class RedisSettings:
 class ModelSettings:
     """The served model: the same options for `worker` and `call`."""
 
+    config: str | None = option(None, "TOML file with one or several models, in place of the options of one")
     tokenizer: str | None = option(None, "folder with tokenizer.json, or id on the Hugging Face hub")
     revision: str | None = option(None, "branch, tag or commit of the hub id")
     served_model_name: tuple[str, ...] = option((), "name that requests may use; repeatable, the first is reported")
@@ -107,7 +108,6 @@ class ModelSettings:
 class Settings(RedisSettings, ModelSettings):
     """A worker."""
 
-    config: str | None = option(None, "TOML file with one or several models and the options of the worker")
     preload: bool = option(False, "load all models before the first work, not each when it is first used")
     partitions: int | None = option(
         None, f"number of partitions, fixed when it is first set; default: what is set, else {DEFAULT_PARTITIONS}"

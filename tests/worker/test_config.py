@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from worker.config import load_worker, read_config
+from derender.call import CallSettings
+from worker.config import load_models_of, read_config
 from worker.settings import ModelSettings, Settings, SettingsError
 
 TWO = """
@@ -40,7 +41,7 @@ def write(folder: Path, text: str) -> str:
 
 
 def test_two_models_and_the_worker_s_options(tmp_path: Path) -> None:
-    settings, models = load_worker(Settings, {"config": write(tmp_path, TWO)}, {})
+    settings, models = load_models_of(Settings, {"config": write(tmp_path, TWO)}, {})
     assert (settings.partitions, settings.lease_s, settings.redis_url) == (4, 3.0, "redis://redis:6379/1")
     assert models == (
         ModelSettings(
@@ -63,12 +64,12 @@ def test_two_models_and_the_worker_s_options(tmp_path: Path) -> None:
 def test_flag_wins_over_environment_over_file(tmp_path: Path) -> None:
     path = write(tmp_path, TWO)
     environ = {"DERENDER_CONFIG": path, "DERENDER_PARTITIONS": "5", "DERENDER_LEASE_S": "4"}
-    settings, _ = load_worker(Settings, {"partitions": "6"}, environ)
+    settings, _ = load_models_of(Settings, {"partitions": "6"}, environ)
     assert (settings.partitions, settings.lease_s, settings.redis_url) == (6, 4.0, "redis://redis:6379/1")
 
 
 def test_without_a_file_the_flags_are_the_one_model() -> None:
-    settings, models = load_worker(Settings, {"tokenizer": "x", "revision": "main"}, {})
+    settings, models = load_models_of(Settings, {"tokenizer": "x", "revision": "main"}, {})
     assert models == (settings,)
     assert (settings.tokenizer, settings.revision) == ("x", "main")
 
@@ -82,6 +83,7 @@ def test_without_a_file_the_flags_are_the_one_model() -> None:
         ("models = 3", "models has to be a table"),
         ("models.a = 3", "models.a has to be a table"),
         ("[models.a]", "models.a.tokenizer is missing: a folder or a hub id"),
+        ("[models.a]\ntokenizer = 'x'\nconfig = 'y'", "models.a.config: a file cannot name another one"),
         ("[models.a]\ntokenizer = 3", "models.a.tokenizer has to be a text, not 3"),
         ("[models.a]\ntokenizer = 'x'\nmax_model_len = 0", "models.a: --max-model-len has to be at least 1"),
         ("[models.a]\ntokenizer = 'x'\nmax_model_len = true", "models.a.max_model_len has to be an integer, not True"),
@@ -115,7 +117,7 @@ def test_refused_with_the_place_in_the_file(tmp_path: Path, text: str, message: 
 
 
 def test_unknown_option_of_a_model_names_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"models\.a\.tokeniser: no such option; known: chat_template, default_"):
+    with pytest.raises(SettingsError, match=r"models\.a\.tokeniser: no such option; known: aliases, chat_template, default_"):
         read_config(Path(write(tmp_path, "[models.a]\ntokenizer = 'x'\ntokeniser = 'y'")))
 
 
@@ -135,5 +137,11 @@ def test_a_model_option_beside_a_file_is_refused(
 ) -> None:
     name = next(iter(options), "max_model_len")
     with pytest.raises(SettingsError) as caught:
-        load_worker(Settings, {"config": write(tmp_path, TWO), **options}, environ)
+        load_models_of(Settings, {"config": write(tmp_path, TWO), **options}, environ)
     assert str(caught.value) == (f"{source} and --config exclude each other: put {name} into a [models.NAME] table")
+
+
+def test_call_reads_the_models_of_the_same_file(tmp_path: Path) -> None:
+    settings, models = load_models_of(CallSettings, {"config": write(tmp_path, TWO), "endpoint": "chat"}, {})
+    assert settings == CallSettings(config=str(tmp_path / "derender.toml"), endpoint="chat")
+    assert [model.served_model_name[0] for model in models] == ["qwen3-8b", "smollm2"]
