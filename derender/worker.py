@@ -29,7 +29,7 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
         served = ServedModels(models)
         if settings.preload or len(models) == 1:
             served.preload()
-        run_worker(settings, served)
+        run_worker(settings, served, reports=served.reports)
     except (StartError, TokenizerError) as error:
         raise CommandError(str(error)) from None
     return 0

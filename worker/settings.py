@@ -121,6 +121,8 @@ class Settings(RedisSettings, ModelSettings):
     signals_cap: int = option(10_000, "signals kept for each partition")
     reply_to_cap: int = option(100_000, "entries kept in each reply_to stream")
     owner_keys: bool = option(True, "one worker for each partition; off only to test that nothing depends on it")
+    metrics_port: int | None = option(None, "port of the metrics (HTTP, /metrics); default: none are kept")
+    metrics_host: str = option("127.0.0.1", "address of the metrics; 0.0.0.0: all")
     log_level: str = option("info", "debug, info, warning or error")
 
     def __post_init__(self) -> None:
@@ -140,6 +142,8 @@ class Settings(RedisSettings, ModelSettings):
         for name in ("dead_cap", "signals_cap", "reply_to_cap"):
             if getattr(self, name) < 1:
                 raise SettingsError(f"{flag(name)} has to be at least 1")
+        if self.metrics_port is not None and not 1 <= self.metrics_port <= 65_535:
+            raise SettingsError("--metrics-port has to be between 1 and 65535")
         if self.log_level not in ("debug", "info", "warning", "error"):
             raise SettingsError("--log-level has to be debug, info, warning or error")
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
+from schemas.report import ModelReport
 from worker.core.errors import ModelNotLoaded, ModelUnavailable, UnknownModel
 from worker.core.model import Limits, Model, ParserConfig
 from worker.core.vocabulary import Vocabulary
@@ -257,6 +258,23 @@ class ServedModels:
             self._fill(one)
         if all(one.model is None for one in self.served):
             raise TokenizerError(str(self.served[0].error))
+
+    def reports(self) -> list[ModelReport]:
+        """What is served, for whoever looks at this worker."""
+        return [
+            ModelReport(
+                name=one.name,
+                state="loaded" if one.model else "failed" if one.error else "waiting",
+                tokenizer=str(one.settings.tokenizer),
+                revision=one.settings.revision,
+                fingerprint=one.model.fingerprint if one.model else None,
+                tool_call_parser=one.settings.tool_call_parser,
+                reasoning_parser=one.settings.reasoning_parser,
+                aliases=tuple(name for name in one.settings.served_model_name if name != one.name),
+                error=one.error,
+            )
+            for one in self.served
+        ]
 
     def _fill(self, one: ServedModel) -> None:
         with one.lock:

@@ -8,6 +8,7 @@ and where the outcome is written is not known here (`worker/drain.py`, `worker/s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -78,6 +79,8 @@ class Outcome:
     closed: final status, when this entry ended the request.
     dead: reason to put the entry on the dead-letter stream.
     dropped: why the entry had no effect (it was seen before, or came after the end).
+    error: kind of the error that ended the request: a class name of ours, or `EngineError`.
+    tokens: ids that were taken in; unknown: those among them that the tokenizer does not have.
     """
 
     open: Open | None = None
@@ -88,6 +91,9 @@ class Outcome:
     dead: str | None = None
     dropped: str | None = None
     reply_to: str | None = None
+    error: str | None = None
+    tokens: int = 0
+    unknown: int = 0
 
 
 class InternalError(RequestError):
@@ -107,6 +113,8 @@ class IdleTooLong(RequestError):
 class _EngineError(msgspec.Struct):
     error: Any
 
+
+ENGINE_ERROR = "EngineError"
 
 MAX_CHOICES = 1024
 """Choices of one request, over all prompts: their states live in one value."""
@@ -194,10 +202,10 @@ class Session:
         """
         if state is None and status in keys.CLOSED:
             return Outcome(dead=error.message)
-        return self._end(state, error.body(), dead=error.message, cancel=state is not None)
+        return self._end(state, error.body(), type(error).__name__, dead=error.message, cancel=state is not None)
 
     def _end(
-        self, state: RequestState | None, body: ErrorBody, *, dead: str | None = None, cancel: bool = False
+        self, state: RequestState | None, body: ErrorBody, kind: str, *, dead: str | None = None, cancel: bool = False
     ) -> Outcome:
         number = (state.replies if state else 0) + 1
         return Outcome(
@@ -206,6 +214,7 @@ class Session:
             closed=keys.STATUS_FAILED,
             dead=dead,
             reply_to=state.reply_to if state else None,
+            error=kind,
         )
 
     def _not_open(self, entry: Entry, status: str | None) -> Outcome:
@@ -216,6 +225,7 @@ class Session:
             return self._end(
                 None,
                 RequestError("the request was not opened: its first entry is missing").body(),
+                RequestError.__name__,
                 dead="request is not open",
             )
         return Outcome(dead="request is not open")
@@ -286,7 +296,7 @@ class Session:
         payload = entry.fields.get(keys.CHUNK)
         if payload is not None and payload.strip() != b"[DONE]":
             if (error := self._chunk(run, entry, payload)) is not None:
-                return self._end(run.state, error, dead=error.error.message)
+                return self._end(run.state, error, ENGINE_ERROR, dead=error.error.message)
             return run.outcome(keys.STATUS_FINISHED if run.complete and not run.state.usage_due else None)
         control = keys.CONTROL_DONE if payload is not None else entry.fields.get(keys.CONTROL)
         match control:
@@ -301,7 +311,7 @@ class Session:
                 body = _engine_error(entry.fields.get(keys.ERROR, b'{"error": null}'))
                 if body is None:
                     raise SchemaError("error has to be an error object", param="error")
-                return self._end(run.state, body)
+                return self._end(run.state, body, ENGINE_ERROR)
             case None:
                 raise RequestError("entry has none of open, chunk, control, response, call")
             case _:
@@ -311,7 +321,8 @@ class Session:
         if _integer(entry, keys.ACTIVE) != opened.state.active:
             return Outcome(open=opened, dropped="active again")
         idle_s = (entry.time_ms - opened.state.active) // 1000
-        return self._end(opened.state, IdleTooLong(f"the engine sent nothing for {idle_s} s").body(), cancel=True)
+        error = IdleTooLong(f"the engine sent nothing for {idle_s} s")
+        return self._end(opened.state, error.body(), type(error).__name__, cancel=True)
 
     def _chunk(self, run: _Run, entry: Entry, payload: bytes) -> ErrorBody | None:
         """Step through the choices of one engine event. Returns the engine's error, if it is one."""
@@ -345,7 +356,7 @@ class Session:
             return Outcome(open=opened, dead="request id is in use")
         if status in keys.CLOSED:
             return Outcome(dropped="closed")
-        reply_to = None
+        reply_to, tokens, unknown = None, 0, 0
         if (call := entry.fields.get(keys.CALL)) is not None:
             answer = self.core.derender_call(
                 self.models, call, request_id=request_id, created=entry.time_ms // 1000, limits=self.limits
@@ -357,8 +368,11 @@ class Session:
             context, request, _ = self._context(entry, request_id)
             reply_to = context.reply_to
             answer = _encode(self.core.derender(request, response))
+            for choice in response.choices:
+                tokens += len(choice.token_ids or ())
+                unknown += _unknown(request, choice.token_ids)
         reply = Reply(1, {keys.RESPONSE: answer, keys.DONE: keys.STATUS_FINISHED.encode()})
-        return Outcome(replies=[reply], closed=keys.STATUS_FINISHED, reply_to=reply_to)
+        return Outcome(replies=[reply], closed=keys.STATUS_FINISHED, reply_to=reply_to, tokens=tokens, unknown=unknown)
 
 
 class _Run:
@@ -370,6 +384,7 @@ class _Run:
         self.state = state
         self.replies: list[Reply] = []
         self.signals: list[Signal] = []
+        self.tokens = self.unknown = 0
 
     @property
     def complete(self) -> bool:
@@ -382,6 +397,8 @@ class _Run:
         before = self.state.choices.get(flat)
         reply, after = self.core.derender_step(self.request, chunk, before, prompt=prompt)
         self.state = replace(self.state, choices={**self.state.choices, flat: after})
+        self.tokens += len(choice.token_ids or ())
+        self.unknown += _unknown(self.request, choice.token_ids)
         if reply.choices:
             self._reply(reply, flat, after)
         if after.stopped and not (before and before.stopped):
@@ -444,7 +461,15 @@ class _Run:
             signals=self.signals,
             closed=closed,
             reply_to=self.state.reply_to,
+            tokens=self.tokens,
+            unknown=self.unknown,
         )
+
+
+def _unknown(request: PreparedRequest, ids: Sequence[int] | None) -> int:
+    """How many ids lie beyond the vocabulary: engines with padded embeddings may sample them."""
+    size = request.model.vocabulary.size
+    return sum(id_ >= size for id_ in ids) if ids and max(ids) >= size else 0
 
 
 def _counts(context: RequestContext) -> tuple[int, int]:
