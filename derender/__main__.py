@@ -15,6 +15,8 @@ VERBS = {
     "worker": "drain partitions: token ids in, OpenAI-compatible replies out",
     "replay": "publish a recorded generation",
     "tail": "follow the replies of requests",
+    "top": "watch partitions, workers and models",
+    "doctor": "check Redis, workers, tokenizers and permissions, and say what to mend",
     "demo": "replay real generations through an embedded Redis and a worker, in one process",
     "call": "derender JSON lines without Redis",
 }

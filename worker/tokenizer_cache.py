@@ -18,11 +18,15 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
+from schemas.openai import ChatRequest, FunctionDefinition, Tool
 from schemas.report import ModelReport
-from worker.core.errors import ModelNotLoaded, ModelUnavailable, UnknownModel
+from worker.core.errors import GrammarError, ModelNotLoaded, ModelUnavailable, UnknownModel
 from worker.core.model import Limits, Model, ParserConfig
+from worker.core.parse import Parser
 from worker.core.vocabulary import Vocabulary
 from worker.settings import ModelSettings
+
+_PROBE = ChatRequest(messages=[], tools=[Tool(FunctionDefinition("probe"))], tool_choice="auto")
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +128,7 @@ def load_model(settings: ModelSettings, parsers: ParserConfig | None = None) -> 
     eos = tokenizer_config.get("eos_token")
     eos = eos.get("content") if isinstance(eos, dict) else eos
     template = _template(folder, tokenizer_config, settings.chat_template)
-    return Model(
+    model = Model(
         name=settings.served_model_name[0] if settings.served_model_name else settings.tokenizer,
         vocabulary=Vocabulary(tokenizer),
         eos_token_id=tokenizer.token_to_id(eos) if isinstance(eos, str) else None,
@@ -138,6 +142,11 @@ def load_model(settings: ModelSettings, parsers: ParserConfig | None = None) -> 
         ),
         template_digest=blake2b(template.encode(), digest_size=8).hexdigest() if template else "",
     )
+    try:
+        Parser.for_request(model, _PROBE)  # an unknown parser is said now, not to the first request
+    except GrammarError as error:
+        raise TokenizerError(f"parsers of model {model.name}: {error}") from None
+    return model
 
 
 def unknown_model(name: str, known: Iterable[str]) -> UnknownModel:
