@@ -21,7 +21,9 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
             "--embedded keeps Redis inside one process, and a worker alone has nobody to work for: "
             "use derender demo, or derender replay --embedded"
         )
+    from worker.core.session import Session
     from worker.main import StartError, run_worker, set_up_logging
+    from worker.render import ENDPOINTS
     from worker.tokenizer_cache import ServedModels, TokenizerError
 
     set_up_logging(settings.log_level)
@@ -29,7 +31,8 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
         served = ServedModels(models)
         if settings.preload or len(models) == 1:
             served.preload()
-        run_worker(settings, served, reports=served.reports)
+        session = Session(served, others=dict.fromkeys(ENDPOINTS, served.renderer()))
+        run_worker(settings, served, session=session, reports=served.reports)
     except (StartError, TokenizerError) as error:
         raise CommandError(str(error)) from None
     return 0

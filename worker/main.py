@@ -8,8 +8,8 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
@@ -97,28 +97,21 @@ class WorkerProcess:
     async def run(self) -> None:
         """Work until `stop`. Raises StartError when Redis cannot be used; later it waits for Redis instead."""
         try:
-            self.partitions = await settle_config(self.redis, self.names, self.settings.partitions)
-        except WrongConfig as error:
-            raise StartError(str(error)) from None
-        except UNREACHABLE as error:
-            raise StartError(f"cannot reach Redis at {shown_url(self.settings.redis_url)}: {error}") from None
-        except RedisError as error:
-            raise StartError(f"Redis at {shown_url(self.settings.redis_url)} refuses us: {error}") from None
+            self.partitions = await self._settle()
+            async with self._reporting():
+                await self._serve(self.partitions)
+        finally:
+            for client in {id(self.redis): self.redis, id(self.reader): self.reader}.values():
+                with suppress(RedisError, OSError):
+                    await client.aclose()
+
+    @asynccontextmanager
+    async def _reporting(self) -> AsyncIterator[None]:
+        """Metrics and reports while there is work; the report is taken back at the end. Raises StartError."""
         unserve = self._serve_metrics()
-        reporter = asyncio.create_task(
-            Reporter(
-                self.redis,
-                self.names,
-                self.token,
-                self.counts,
-                version=own_version(),
-                drains=self._drains.values,
-                models=self.reports,
-                metrics=self.metrics,
-            ).run()
-        )
+        reporter = asyncio.create_task(self._reporter().run())
         try:
-            await self._serve(self.partitions)
+            yield
         finally:
             reporter.cancel()
             with suppress(asyncio.CancelledError):
@@ -126,9 +119,18 @@ class WorkerProcess:
             unserve()
             with suppress(RedisError, OSError):
                 await self.redis.delete(self.names.report(self.token))
-            for client in {id(self.redis): self.redis, id(self.reader): self.reader}.values():
-                with suppress(RedisError, OSError):
-                    await client.aclose()
+
+    def _reporter(self) -> Reporter:
+        return Reporter(
+            self.redis,
+            self.names,
+            self.token,
+            self.counts,
+            version=own_version(),
+            drains=self._drains.values,
+            models=self.reports,
+            metrics=self.metrics,
+        )
 
     def _serve_metrics(self) -> Callable[[], None]:
         """Returns what stops it. Raises StartError."""
@@ -144,6 +146,17 @@ class WorkerProcess:
             return self.metrics.serve(port, host)
         except OSError as error:
             raise StartError(f"metrics cannot be served at {host}:{port}: {error.strerror or error}") from None
+
+    async def _settle(self) -> int:
+        url = shown_url(self.settings.redis_url)
+        try:
+            return await settle_config(self.redis, self.names, self.settings.partitions)
+        except WrongConfig as error:
+            raise StartError(str(error)) from None
+        except UNREACHABLE as error:
+            raise StartError(f"cannot reach Redis at {url}: {error}") from None
+        except RedisError as error:
+            raise StartError(f"Redis at {url} refuses us: {error}") from None
 
     async def _serve(self, partitions: int) -> None:
         logger.info("worker %s: %d partitions at %s", self.token, partitions, shown_url(self.settings.redis_url))
@@ -236,12 +249,13 @@ def run_worker(
     models: Models,
     *,
     reports: Callable[[], Sequence[ModelReport]] = tuple,
+    session: Session | None = None,
     on_start: Callable[[WorkerProcess], None] | None = None,
 ) -> None:
     """Run a worker until SIGTERM or SIGINT. Raises StartError."""
 
     async def main() -> None:
-        process = WorkerProcess(settings, models, reports=reports)
+        process = WorkerProcess(settings, models, session=session, reports=reports)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, process.stop)

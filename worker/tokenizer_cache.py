@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from threading import Lock
@@ -24,6 +24,7 @@ from worker.core.errors import GrammarError, ModelNotLoaded, ModelUnavailable, U
 from worker.core.model import Limits, Model, ParserConfig
 from worker.core.parse import Parser
 from worker.core.vocabulary import Vocabulary
+from worker.render import Renderer, Template
 from worker.settings import ModelSettings
 
 _PROBE = ChatRequest(messages=[], tools=[Tool(FunctionDefinition("probe"))], tool_choice="auto")
@@ -86,8 +87,8 @@ def _declare_special(tokenizer: Tokenizer, config: dict[str, Any]) -> None:
     Some tokenizers (Gemma 3's `<mask>`) declare a token there that carries no flag of its own.
     """
     named = [config.get(f"{name}_token") for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
-    more = config.get("additional_special_tokens")
-    named += more if isinstance(more, list) else []
+    for more in (config.get("additional_special_tokens"), config.get("extra_special_tokens")):
+        named += more.values() if isinstance(more, dict) else more if isinstance(more, list) else []
     texts = [token.get("content") if isinstance(token, dict) else token for token in named]
     flags = {token.content: token.special for token in tokenizer.get_added_tokens_decoder().values()}
     for text in dict.fromkeys(text for text in texts if isinstance(text, str)):
@@ -114,6 +115,27 @@ def _template(folder: Path, tokenizer_config: dict[str, Any], given: str | None)
         return path.read_text("utf-8")
     template = tokenizer_config.get("chat_template")
     return template if isinstance(template, str) else json.dumps(template, sort_keys=True) if template else ""
+
+
+def load_template(settings: ModelSettings) -> Template:
+    """How prompts of the model are written. Raises TokenizerError."""
+    folder = find_folder(settings.tokenizer or "", settings.revision)
+    config = _read_json(folder / "tokenizer_config.json")
+    tokens = {**_read_json(folder / "special_tokens_map.json"), **config}
+    named = _template(folder, config, settings.chat_template)
+    sources = {"default": named}
+    if settings.chat_template is None and isinstance(several := config.get("chat_template"), list):
+        sources = {one["name"]: one["template"] for one in several}
+    if (path := folder / "additional_chat_templates" / "tool_use.jinja").is_file():
+        sources["tool_use"] = path.read_text("utf-8")
+    texts = {name: value["content"] if isinstance(value, dict) else value for name, value in tokens.items()
+             if name.endswith("_token")}  # fmt: skip
+    return Template(
+        source=sources.get("default") or None,
+        tool_source=sources.get("tool_use") if settings.chat_template is None else None,
+        tokens={name: text for name, text in texts.items() if isinstance(text, str)},
+        generation_config=_read_json(folder / "generation_config.json"),
+    )
 
 
 def load_model(settings: ModelSettings, parsers: ParserConfig | None = None) -> Model:
@@ -177,6 +199,11 @@ class ModelTable:
             raise ValueError("at least one model is needed")
         self.default = next(iter(self._models.values()))
 
+    @property
+    def names(self) -> Mapping[str, Model]:
+        """Every name that requests may use."""
+        return self._models
+
     def __call__(self, name: str | None) -> Model:
         if not name:
             return self.default
@@ -184,6 +211,12 @@ class ModelTable:
         if model is None:
             raise unknown_model(name, self._models)
         return model
+
+
+def load_renderer(settings: ModelSettings, models: ModelTable) -> Renderer:
+    """What renders prompts for the models of `load_models`. Raises TokenizerError."""
+    lengths = {name: model.limits.max_model_len for name, model in models.names.items()}
+    return Renderer(lengths, {models.default.name: load_template(settings)}.__getitem__, models)
 
 
 def load_models(settings: ModelSettings) -> ModelTable:
@@ -197,6 +230,7 @@ class ServedModel:
     def __init__(self, settings: ModelSettings) -> None:
         self.settings = settings
         self.model: Model | None = None
+        self.template: Template | None = None
         self.error: str | None = None
         self.failed_at = 0.0
         self.lock = Lock()
@@ -252,13 +286,13 @@ class ServedModels:
         try:
             return self(name)
         except ModelNotLoaded:
-            self._fill(self.find(name))
+            self._told(self.find(name))
             return self(name)
 
     async def load(self, one: ServedModel) -> None:
         """Load in a thread; whoever asks meanwhile waits for the same load."""
         if one.loading is None or one.loading.done():
-            one.loading = asyncio.create_task(asyncio.to_thread(self._fill, one))
+            one.loading = asyncio.create_task(asyncio.to_thread(self._told, one))
         await asyncio.shield(one.loading)  # a partition that is left must not stop the others' load
 
     def preload(self) -> None:
@@ -267,6 +301,20 @@ class ServedModels:
             self._fill(one)
         if all(one.model is None for one in self.served):
             raise TokenizerError(str(self.served[0].error))
+        for one in self.served:
+            if one.error is not None:
+                logger.error("model %s: %s", one.name, one.error)
+
+    def renderer(self) -> Renderer:
+        """What renders prompts for these models."""
+        lengths = {name: one.settings.max_model_len for name, one in self._by_name.items()}
+        return Renderer(lengths, self._template, self)
+
+    def _template(self, name: str) -> Template:
+        template = self.find(name).template
+        if template is None:
+            raise ModelNotLoaded(name, lambda: self.load(self.find(name)))
+        return template
 
     def reports(self) -> list[ModelReport]:
         """What is served, for whoever looks at this worker."""
@@ -285,15 +333,21 @@ class ServedModels:
             for one in self.served
         ]
 
+    def _told(self, one: ServedModel) -> None:
+        """Load, and say so in the log."""
+        self._fill(one)
+        if one.model is None:
+            logger.error("model %s: %s", one.name, one.error)
+        else:
+            logger.info("model %s: loaded, configuration %s", one.name, one.model.fingerprint)
+
     def _fill(self, one: ServedModel) -> None:
         with one.lock:
             if one.model is not None:
                 return
             try:
-                one.model, one.error = self._load(one.settings), None
+                model, template = self._load(one.settings), load_template(one.settings)
+                one.template, one.model, one.error = template, model, None
             except Exception as error:  # noqa: BLE001  whatever is wrong with one model, the others go on
                 text = str(error) if isinstance(error, TokenizerError) else f"{type(error).__name__}: {error}"
                 one.error, one.failed_at = text, self._clock()
-                logger.error("model %s: %s", one.name, text)
-            else:
-                logger.info("model %s: loaded, configuration %s", one.name, one.model.fingerprint)
