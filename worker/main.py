@@ -130,6 +130,7 @@ class WorkerProcess:
             drains=self._drains.values,
             models=self.reports,
             metrics=self.metrics,
+            partitions=self.partitions,
         )
 
     def _serve_metrics(self) -> Callable[[], None]:

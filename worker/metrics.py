@@ -99,6 +99,7 @@ class Metrics:
         )
         self.partition_open = gauge("derender_partition_open_streams", "Open requests", "partition")
         self.partition_owned = gauge("derender_partition_owned", "Drained by this worker", "partition", mode="sum")
+        self.all_partitions = gauge("derender_partitions", "Partitions of the database, whoever drains them")
         self.model_loaded = gauge("derender_model_loaded", "1 loaded, 0 waiting or failed", "model", "fingerprint")
 
     def batch(self, done: Committed) -> None:

@@ -28,7 +28,7 @@ _encode = msgspec.json.Encoder().encode
 class Reporter:
     """Reports until it is cancelled; a Redis that is away is waited for in silence, others complain already.
 
-    drains: those of this process. models: what is served, asked anew each time.
+    drains: those of this process. models: what is served, asked anew each time. partitions: of the database.
     """
 
     def __init__(
@@ -42,7 +42,9 @@ class Reporter:
         drains: Callable[[], Iterable[Drain]],
         models: Callable[[], Sequence[ModelReport]] = tuple,
         metrics: Metrics | None = None,
+        partitions: int = 0,
     ) -> None:
+        self.partitions = partitions
         self.redis = redis
         self.names = names
         self.token = token
@@ -107,6 +109,7 @@ class Reporter:
 
         metrics.offset_s = now_ms / 1000 - time.time()
         metrics.counts(self.counts)
+        metrics.all_partitions.set(self.partitions)
         metrics.partitions(
             PartitionState(number, {"chunks": lag_of(chunks), "bulk": lag_of(bulk)}, open_ if type(open_) is int else 0)
             for number, open_, chunks, bulk in zip(drained, found[::3], found[1::3], found[2::3], strict=True)

@@ -49,6 +49,7 @@ def test_names_have_the_prefix_and_the_unit() -> None:
         "derender_partition_backlog_entries",
         "derender_partition_open_streams",
         "derender_partition_owned",
+        "derender_partitions",
         "derender_model_loaded",
     }
 
