@@ -22,7 +22,7 @@ from schemas.state import REQUEST_STATE_VERSION, RequestState
 from worker.core.errors import ModelNotLoaded, RequestError, StateMismatch
 from worker.core.session import Entry, InternalError, Open, Outcome, Session
 from worker.core.versions import read_request_state
-from worker.streams import LANES, UNREACHABLE, Backoff, Commands, Moved, Partition, RedisError
+from worker.streams import LANES, UNREACHABLE, Backoff, Commands, Moved, Partition, RedisError, end
 
 logger = logging.getLogger(__name__)
 
@@ -198,9 +198,7 @@ class Drain:
         finally:
             self.active = False
             if renewal is not None:
-                renewal.cancel()
-                with suppress(asyncio.CancelledError):
-                    await renewal
+                await end(renewal)
                 with suppress(RedisError, OSError):
                     await asyncio.shield(self.partition.release())
 

@@ -31,6 +31,7 @@ from worker.streams import (
     RedisError,
     WrongConfig,
     connect,
+    end,
     settle_config,
 )
 
@@ -113,9 +114,7 @@ class WorkerProcess:
         try:
             yield
         finally:
-            reporter.cancel()
-            with suppress(asyncio.CancelledError):
-                await reporter
+            await end(reporter)
             unserve()
             with suppress(RedisError, OSError):
                 await self.redis.delete(self.names.report(self.token))

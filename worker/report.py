@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+RETRY_S = 30.0
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -64,7 +66,10 @@ class Reporter:
                 self._published.clear()
             except RedisError as error:  # as an ACL without these keys: work goes on, unseen
                 logger.warning("no report: %s", error)
-                await asyncio.sleep(30)
+                await asyncio.sleep(RETRY_S)
+            except Exception:
+                logger.exception("no report: a fault of ours, work goes on")
+                await asyncio.sleep(RETRY_S)
             await asyncio.sleep(REPORT_EVERY_S)
 
     async def report(self) -> None:

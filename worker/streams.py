@@ -177,6 +177,20 @@ def embedded() -> Redis:
     return FakeRedis()  # type: ignore[no-any-return]
 
 
+async def end(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks and wait for their end, whatever it is.
+
+    More than once: redis-py looks at a connection for 0 seconds before it uses it, and a cancellation that meets that
+    time-out is lost with it.
+    """
+    left = {task for task in tasks if not task.done()}
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=0.2)
+    await asyncio.gather(*tasks, return_exceptions=True)  # seen
+
+
 class Backoff:
     """Pauses between attempts to connect: doubled each time up to a cap, each shortened by a random part."""
 
