@@ -1,6 +1,6 @@
-"""The whole path with a real Redis: producer, worker and reader in processes of their own, beside a pass-through worker.
+"""The whole path with a real Redis: producer, worker and reader are processes, beside a pass-through worker.
 
-    python -m benchmarks.bench_pipeline [--json FILE] [--repeat 7] [--quick]
+    python -m benchmarks.bench_pipeline [--json FILE] [--repeat 7]
 
 Backlog: a filled stream is drained by one worker, nothing else runs: chunks per second, and CPU per chunk of the worker
 and of Redis. Live: paced streams, the time from the producer's XADD to the reader's iterator, and CPU of all processes.

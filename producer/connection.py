@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Any
 
 from redis.asyncio import ConnectionPool
 from redis.asyncio import Redis as Redis
@@ -53,6 +54,20 @@ async def read_partitions(redis: Redis, names: Keys, *, wait_s: float = 0.0) -> 
         if loop.time() >= until:
             raise ConfigError(f"{names.config} is not set: no worker has been started on this database")
         await asyncio.sleep(0.05)
+
+
+async def end(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel tasks and wait until they have ended, however.
+
+    Once is not enough: redis-py sends through `asyncio.wait_for`, which in Python 3.11 forgets a cancellation that
+    comes while the write completes, and a loop then runs on for ever.
+    """
+    running = {task for task in tasks if not task.done()}
+    while running:
+        for task in running:
+            task.cancel()
+        _, running = await asyncio.wait(running, timeout=0.2)
+    await asyncio.gather(*tasks, return_exceptions=True)  # what they raised was looked at
 
 
 class Backoff:

@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from producer.connection import UNREACHABLE, Backoff, Redis, ResponseError, connect, read_partitions
+from producer.connection import UNREACHABLE, Backoff, Redis, ResponseError, connect, end, read_partitions
 from schemas import keys
 from schemas.keys import Keys
 
@@ -110,9 +109,7 @@ class Reader:
 
     async def aclose(self) -> None:
         if self._pump is not None:
-            self._pump.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._pump
+            await end(self._pump)
         await self.redis.aclose()
 
     async def follow(self, request_id: str, *, after: str = "0") -> AsyncIterator[Reply]:

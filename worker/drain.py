@@ -21,7 +21,7 @@ from schemas import keys
 from schemas.state import REQUEST_STATE_VERSION, RequestState
 from worker.core.errors import RequestError, StateMismatch
 from worker.core.session import Entry, InternalError, Open, Outcome, Session
-from worker.streams import LANES, UNREACHABLE, Backoff, Commands, Moved, Partition, RedisError
+from worker.streams import LANES, UNREACHABLE, Backoff, Commands, Moved, Partition, RedisError, end
 
 logger = logging.getLogger(__name__)
 
@@ -170,9 +170,7 @@ class Drain:
             return True
         finally:
             if renewal is not None:
-                renewal.cancel()
-                with suppress(asyncio.CancelledError):
-                    await renewal
+                await end(renewal)
                 with suppress(RedisError, OSError):
                     await asyncio.shield(self.partition.release())
 

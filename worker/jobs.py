@@ -32,7 +32,7 @@ from arq.connections import ArqRedis
 from arq.constants import in_progress_key_prefix, job_key_prefix
 from arq.worker import Retry, Worker, func
 
-from worker.streams import UNREACHABLE, Members, Redis
+from worker.streams import UNREACHABLE, Members, Redis, end
 
 logger = logging.getLogger(__name__)
 
@@ -125,9 +125,7 @@ class PartitionJobs(Worker):
                 await self._poll_iteration()
                 await asyncio.sleep(self.poll_delay_s)
         finally:
-            watch.cancel()
-            with suppress(asyncio.CancelledError, *UNREACHABLE):
-                await watch
+            await end(watch)
 
     async def start_jobs(self, job_ids: list[bytes]) -> None:
         wanted = {self.job_id(partition).encode() for partition in range(self.partitions) if self.mine(partition)}
@@ -183,12 +181,9 @@ class PartitionJobs(Worker):
         with suppress(*UNREACHABLE):
             await self.members.leave()  # a last beat may have been on its way
         if self.main_task is not None:
-            self.main_task.cancel()
+            await end(self.main_task)
 
     async def abandon(self) -> None:
         """Cancel everything that still runs and wait for it; Redis may be away, the pool stays open."""
-        running = [task for task in self.tasks.values() if not task.done()]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*self.tasks.values(), return_exceptions=True)
+        await end(*self.tasks.values())
         self.tasks.clear()

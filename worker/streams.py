@@ -149,6 +149,20 @@ class Backoff:
         self.failures = 0
 
 
+async def end(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel tasks and wait until they have ended, however.
+
+    Once is not enough: redis-py sends through `asyncio.wait_for`, which in Python 3.11 forgets a cancellation that
+    comes while the write completes, and a loop then runs on for ever.
+    """
+    running = {task for task in tasks if not task.done()}
+    while running:
+        for task in running:
+            task.cancel()
+        _, running = await asyncio.wait(running, timeout=0.2)
+    await asyncio.gather(*tasks, return_exceptions=True)  # what they raised was looked at
+
+
 class Script:
     """A Lua script, sent by its digest and in full only when the server does not know it."""
 
