@@ -22,7 +22,8 @@ REQUEST_BYTES = 300
 END = b'"finish_reason":"'
 
 _CHOICE = b'{"pad":"' + b"x" * (STATE_BYTES - 10) + b'"}'
-_REQUEST = cast(RequestState, msgspec.Raw(b'{"active":1,"pad":"' + b"x" * (REQUEST_BYTES - 21) + b'"}'))
+_ACTIVE = b'{"active":%d,"pad":"' % (2**52)  # never idle
+_REQUEST = cast(RequestState, msgspec.Raw(_ACTIVE + b"x" * (REQUEST_BYTES - len(_ACTIVE) - 2) + b'"}'))
 """Encoded by copying, as every other state is encoded once per batch."""
 
 

@@ -222,8 +222,7 @@ class Reader:
                     answer = await read
                 finally:
                     changed.cancel()
-                    if not read.done():
-                        read.cancel()
+                    await end(read)
                 for key, entries in answer or ():
                     for followed in self._followed.get(key, ()):
                         fresh = [entry for entry in entries if _number(entry[0]) > _number(followed.last)]
