@@ -200,6 +200,9 @@ class Session:
         Bad input never raises: it becomes an error reply and a dead letter.
         """
         fields = entry.fields
+        request_id = fields.get(keys.REQUEST, b"").decode("ascii", "replace")
+        if opened is None and not keys.valid_request_id(request_id):
+            return Outcome(dead="invalid or missing request_id")
         try:
             if opened is not None and _ELSE.isdisjoint(fields):  # the id was checked when it was opened
                 return self._live(entry, opened)
@@ -316,6 +319,17 @@ class Session:
 
     def _live(self, entry: Entry, opened: Open) -> Outcome:
         state, request = opened
+        seq = _integer(entry, keys.SEQ) if keys.SEQ in entry.fields else None
+        if state.seq is not None and seq is not None:
+            if seq <= state.seq:
+                return Outcome(open=opened, dropped="duplicate")
+            if seq != state.seq + 1:
+                raise RequestError(f"entries of the request were lost: {seq} follows {state.seq}", param="seq")
+        elif state.seq is not None and keys.CHUNK in entry.fields:
+            raise RequestError("the request numbers its entries, but this one has no seq", param="seq")
+        if entry.fields.get(keys.CONTROL) == keys.CONTROL_TIMEOUT:
+            return self._timeout(entry, opened)
+        run = _Run(self.core, request, state, seq=seq, time_ms=entry.time_ms)
         payload = entry.fields.get(keys.CHUNK)
         seq, last = _integer(entry, keys.SEQ), state.seq
         if last is not None and seq is not None:
@@ -366,16 +380,17 @@ class Session:
             if (error := _engine_error(payload)) is not None:
                 return error
             raise
-        prompt = _integer(entry, keys.PROMPT) or 0
-        if prompt >= run.before.prompts:
-            raise RequestError(f"prompt {prompt} is out of range: the request has {run.before.prompts}", param="prompt")
+        prompt = _integer(entry, keys.PROMPT) or 0 if keys.PROMPT in entry.fields else 0
+        prompts, n = run.before.prompts, run.before.n
+        if prompt >= prompts:
+            raise RequestError(f"prompt {prompt} is out of range: the request has {prompts}", param="prompt")
         choices = chunk.choices
         if not choices:
             run.usage_event(chunk, prompt)
             return None
         for choice in choices:
-            if choice.index >= run.before.n:
-                raise RequestError(f"choice index {choice.index} is out of range: the request has n = {run.before.n}")
+            if choice.index >= n:
+                raise RequestError(f"choice index {choice.index} is out of range: the request has n = {n}")
         if len(choices) > 1:
             for choice in choices[:-1]:
                 run.step(replace(chunk, choices=[choice], usage=None, metrics=None), choice, prompt)
@@ -438,23 +453,21 @@ def _answer_to(entry: Entry) -> str | None:
 
 
 class _Run:
-    """The work of one entry: replies so far and what changes in the request's state, made one value at the end.
+    """The work of one entry: replies so far, and what of the state they change.
 
-    before: the request's state before the entry.
+    before: the state that the entry found; `state` is the one after it, made once.
     """
 
-    __slots__ = ("active", "before", "choices", "core", "number", "replies", "request", "seq", "signals", "usage_due")
-
     def __init__(
-        self, core: Core, request: PreparedRequest, before: RequestState, seq: int | None, active: int
+        self, core: Core, request: PreparedRequest, before: RequestState, *, seq: int | None, time_ms: int
     ) -> None:
         self.core = core
         self.request = request
         self.before = before
-        self.seq = seq
-        self.active = active
-        self.number = before.replies
+        self.seq = before.seq if seq is None or before.seq is None else seq
+        self.active = max(before.active, time_ms)
         self.choices = before.choices
+        self.number = before.replies
         self.usage_due = before.usage_due
         self.replies: list[Reply] = []
         self.signals: list[Signal] = []
@@ -465,20 +478,16 @@ class _Run:
             self.before,
             seq=self.seq,
             active=self.active,
-            replies=self.number,
             choices=self.choices,
+            replies=self.number,
             usage_due=self.usage_due,
         )
 
     @property
     def complete(self) -> bool:
+        """Every choice of every prompt has finished."""
         choices = self.choices
-        if len(choices) != self.before.prompts * self.before.n:
-            return False
-        for state in choices.values():
-            if not state.finish:
-                return False
-        return True
+        return len(choices) == self.before.prompts * self.before.n and all(state.finish for state in choices.values())
 
     def step(self, chunk: GenerateChunk, choice: GenerateStreamChoice, prompt: int) -> None:
         """One step of one choice; a choice that has finished only counts."""
