@@ -71,7 +71,7 @@ class Signal:
     index: int | None = None
 
 
-@dataclass(slots=True)
+@dataclass
 class Outcome:
     """What one entry changes.
 
@@ -124,9 +124,6 @@ class _EngineError(msgspec.Struct):
 
 MAX_CHOICES = 1024
 """Choices of one request, over all prompts: their states live in one value."""
-
-_ELSE = frozenset((keys.OPEN, keys.RESPONSE, keys.CALL))
-"""Fields of entries that are not about an open request."""
 
 _encode = msgspec.json.Encoder().encode
 _context_decoder = msgspec.json.Decoder(RequestContext)
@@ -204,16 +201,13 @@ class Session:
         if opened is None and not keys.valid_request_id(request_id):
             return Outcome(dead="invalid or missing request_id")
         try:
-            if opened is not None and _ELSE.isdisjoint(fields):  # the id was checked when it was opened
-                return self._live(entry, opened)
-            request_id = fields.get(keys.REQUEST, b"").decode("ascii", "replace")
-            if not keys.valid_request_id(request_id):
-                return Outcome(dead="invalid or missing request_id")
             if keys.RESPONSE in fields or keys.CALL in fields:
                 return self._whole(entry, request_id, opened, status)
             if keys.OPEN in fields:
                 return self._open(entry, request_id, opened, status)
-            return self._not_open(entry, status)
+            if opened is None:
+                return self._not_open(entry, status)
+            return self._live(entry, opened)
         except RequestError as error:
             return self.fail(opened.state if opened else None, error, status=status, entry=entry)
 
@@ -331,18 +325,6 @@ class Session:
             return self._timeout(entry, opened)
         run = _Run(self.core, request, state, seq=seq, time_ms=entry.time_ms)
         payload = entry.fields.get(keys.CHUNK)
-        seq, last = _integer(entry, keys.SEQ), state.seq
-        if last is not None and seq is not None:
-            if seq <= last:
-                return Outcome(open=opened, dropped="duplicate")
-            if seq != last + 1:
-                raise RequestError(f"entries of the request were lost: {seq} follows {last}", param="seq")
-            last = seq
-        elif last is not None and payload is not None:
-            raise RequestError("the request numbers its entries, but this one has no seq", param="seq")
-        if keys.CONTROL in entry.fields and entry.fields[keys.CONTROL] == keys.CONTROL_TIMEOUT:
-            return self._timeout(entry, opened)
-        run = _Run(self.core, request, state, last, max(state.active, entry.time_ms))
         if payload is not None and payload.strip() != b"[DONE]":
             if (error := self._chunk(run, entry, payload)) is not None:
                 return self._end(run.state, error, dead=error.error.message)
