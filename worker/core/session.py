@@ -71,7 +71,7 @@ class Signal:
     index: int | None = None
 
 
-@dataclass
+@dataclass(slots=True)
 class Outcome:
     """What one entry changes.
 
