@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.processes import Child, Server, children, cpu_s, redis_server
 from benchmarks.report import environment, table, write
-from schemas.keys import DEFAULT_PARTITIONS, Keys
+from schemas.keys import DEFAULT_PARTITIONS, WIRE_VERSION, Keys, partition_of
 
 KINDS = ("passthrough", "plain", "reasoning_call")
 STREAMS = 64
@@ -59,13 +59,14 @@ def drained(server: Server, prefix: str, worker: Child, lane: str = "chunks") ->
 
 
 def backlog(server: Server, publisher: Child, worker: Child, kind: str, prefix: str, tokens: int) -> dict[str, float]:
-    server.client.hset(f"{prefix}:config", mapping={"partitions": DEFAULT_PARTITIONS, "wire_version": 1})
+    server.client.hset(f"{prefix}:config", mapping={"partitions": DEFAULT_PARTITIONS, "wire_version": WIRE_VERSION})
     publisher.ask(fill=prefix, workload=workload_of(kind), streams=STREAMS, length=LENGTH * tokens, tokens=tokens)
     before = network_bytes(server)
     worker.ask(serve=prefix)
     run = drained(server, prefix, worker)
     traffic = network_bytes(server) - before
-    reply = Keys(prefix).reply(partition_of(prefix), f"{prefix}-0")
+    first = f"{prefix}-0"
+    reply = Keys(prefix).reply(partition_of(first, DEFAULT_PARTITIONS), first)
     stored = int(server.client.memory_usage(reply, samples=0))
     worker.ask(stop=True)
     server.client.flushall()
@@ -77,12 +78,6 @@ def backlog(server: Server, publisher: Child, worker: Child, kind: str, prefix: 
         "wire bytes/chunk": traffic / (STREAMS * (LENGTH + 1)),
         "stored bytes/chunk": stored / LENGTH,
     }
-
-
-def partition_of(prefix: str) -> int:
-    from schemas.keys import partition_of as of
-
-    return of(f"{prefix}-0", DEFAULT_PARTITIONS)
 
 
 def network_bytes(server: Server) -> int:
@@ -173,9 +168,7 @@ def main() -> None:
                 for turn in range(args.repeat):
                     for kind in KINDS:
                         prefix = f"l{turn}-{kind}"
-                        runs[kind].append(
-                            live(server, publisher, workers[kind], follower, kind, prefix, args.seconds)
-                        )
+                        runs[kind].append(live(server, publisher, workers[kind], follower, kind, prefix, args.seconds))
                 part = medians(runs, {"p50 ms": "p50 ratio", "p99 ms": "p99 ratio", "worker us/chunk": "CPU ratio"})
                 table(f"Live: {LIVE_STREAMS} streams, {RATE:.0f} chunks per second each", part)
                 rows += part

@@ -99,7 +99,7 @@ def events(workload: Workload, length: int, tokens: int) -> list[bytes]:
 
 async def producer(url: str) -> None:
     """`{"fill": prefix, …}` publishes streams as fast as Redis takes them, `{"live": prefix, …}` at a rate,
-    `{"burst": prefix, …}` whole responses."""
+    `{"burst": prefix, …}` whole responses. fill: `first` and `until` cut the chunks of streams that stay open."""
     from producer.publish import Producer
 
     read = await orders()
@@ -116,15 +116,28 @@ async def producer(url: str) -> None:
                 say({"cpu_s": time.process_time() - start})
                 continue
             chunks = events(workload, order["length"], order.get("tokens", 1))
-            streams = [await publisher.open(id_, workload.context()) for id_ in ids]
+            first = order.get("first", 0)
+            if first:
+                streams = [_again(publisher, id_, first) for id_ in ids]
+            else:
+                streams = [await publisher.open(id_, workload.context()) for id_ in ids]
             if action == "fill":
-                for chunk in chunks[: order.get("until")]:
+                for chunk in chunks[first : order.get("until")]:
                     for stream in streams:
                         await stream.chunk(chunk, wait=False)
                 sent: list[list[float]] = []
             else:
                 sent = await _live(streams, chunks, order["rate"])
         say({"cpu_s": time.process_time() - start, "chunks": len(streams) * len(chunks), "sent": sent})
+
+
+def _again(publisher: Any, id_: str, chunks: int) -> Any:
+    """A stream that was opened before and has had its first chunks."""
+    from producer.publish import RequestStream
+
+    stream = RequestStream(publisher, id_)
+    stream._seq = chunks + 1
+    return stream
 
 
 async def _live(streams: list[Any], chunks: list[bytes], rate: float) -> list[list[float]]:
@@ -173,9 +186,7 @@ async def reader(url: str) -> None:
 
         start = time.process_time()
         readers = [await Reader.connect(url, prefix=order["follow"]) for _ in range(0, len(ids), 100)]
-        await asyncio.gather(
-            *(follow(readers[number // 100], number, id_, arrived) for number, id_ in enumerate(ids))
-        )
+        await asyncio.gather(*(follow(readers[number // 100], number, id_, arrived) for number, id_ in enumerate(ids)))
         for one in readers:
             await one.aclose()
         say({"cpu_s": time.process_time() - start, "arrived": arrived})

@@ -22,6 +22,7 @@ from schemas.state import REQUEST_STATE_VERSION, RequestState
 from worker.core.errors import RequestError, StateMismatch
 from worker.core.session import Entry, InternalError, Open, Outcome, Session
 from worker.streams import LANES, UNREACHABLE, Backoff, Commands, Moved, Partition, RedisError, end
+from worker.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +30,12 @@ BATCH_ENTRIES = 64
 BATCH_BYTES = 1024 * 1024
 SLICE_S = 0.005
 """Work between two publishes, and so between two turns of the event loop: no partition waits longer for another."""
+
+BULK_SLICE_S = 0.001
+BULK_ENTRIES = 16
+BULK_PAUSE_MS = 50
+"""While live chunks come: work on whole responses in one turn, how many are read at once, and how long a wait for live
+chunks may keep the next response waiting."""
 
 MAX_ATTEMPTS = 3
 """How many workers may die at one entry; the next one moves it to the dead letters unread."""
@@ -118,12 +125,14 @@ class Drain:
         *,
         leave: Callable[[], bool] = lambda: False,
         counts: Counts | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.partition = partition
         self.session = session
         self.rules = rules
         self.leave = leave
         self.counts = counts or Counts()
+        self.turns = turns or Turns()
         self.lanes = {name: _Lane(name) for name in LANES}
         self._known = False  # the cursors are what Redis has, the caches belong to them
         self._open: OrderedDict[bytes, Open | _Broken | None] = OrderedDict()
@@ -131,6 +140,9 @@ class Drain:
         self._lost = False  # the owner key is someone else's
         self._last_sweep = 0.0
         self._scan_cursor = 0
+        self._ahead: asyncio.Task[None] | None = None  # a read of live chunks that is under way
+        self._ticket: asyncio.Future[None] | None = None  # for a turn at whole responses
+        self._epoch = 0  # counts what was forgotten: a read that began before it is of no use
 
     # --- ownership ----------------------------------------------------------------------------------------------------
 
@@ -170,6 +182,10 @@ class Drain:
                         await self.partition.forgive(lane.name, lane.cursor)
             return True
         finally:
+            self._give_back()
+            if self._ahead is not None:
+                await end(self._ahead)
+                self._ahead = None
             if renewal is not None:
                 await end(renewal)
                 with suppress(RedisError, OSError):
@@ -187,6 +203,7 @@ class Drain:
     def forget(self) -> None:
         """Drop everything that may be out of date."""
         self._known = False
+        self._epoch += 1
         self._open.clear()
         self._status.clear()
         for lane in self.lanes.values():
@@ -221,22 +238,51 @@ class Drain:
         """Live chunks first, then one slice of whole work, so that a burst of it does not stand before live tokens."""
         live, bulk = self.lanes["chunks"], self.lanes["bulk"]
         if not live.buffer:
-            await self._read(block=not bulk.buffer)
+            if self._ahead is None and not bulk.buffer:
+                await self._read([live, bulk], block_ms=self.rules.block_ms)
+            else:
+                await self._read_beside(live, bulk)
         if live.buffer:
+            self.turns.live()
             await self._slice(live)
         if bulk.buffer:
-            await self._slice(bulk)
-        if not live.buffer and not bulk.buffer:
+            ticket = self._ticket = self._ticket or self.turns.ask()
+            if ticket.done():
+                await self._slice(bulk)
+        elif not live.buffer and self._ahead is None:
             await self._sweep()
 
-    async def _read(self, *, block: bool) -> None:
-        lanes = [lane for lane in self.lanes.values() if not lane.buffer]
+    async def _read_beside(self, live: _Lane, bulk: _Lane) -> None:
+        """Wait for live chunks or for our turn to work on whole responses, whichever comes first."""
+        if self._ahead is None:
+            self._ahead = asyncio.create_task(self._read([live], block_ms=BULK_PAUSE_MS))
+        if not bulk.buffer:
+            await self._read([bulk], block_ms=None)
+        if bulk.buffer:
+            ticket = self._ticket = self._ticket or self.turns.ask()
+            await asyncio.wait([ticket, self._ahead], return_when=asyncio.FIRST_COMPLETED)
+        else:
+            await asyncio.wait([self._ahead])
+        if self._ahead.done():
+            ahead, self._ahead = self._ahead, None
+            await ahead
+
+    def _give_back(self) -> None:
+        if self._ticket is not None:
+            self.turns.give_back(self._ticket)
+            self._ticket = None
+
+    async def _read(self, lanes: list[_Lane], *, block_ms: int | None) -> None:
+        """Fill the buffers of lanes. block_ms: wait so long for one entry; None: do not wait."""
         largest = max(lane.entry_bytes for lane in lanes)
         count = max(1, min(BATCH_ENTRIES, int(BATCH_BYTES / largest))) if largest else BATCH_ENTRIES
+        if lanes[-1].name == "bulk" and self.turns.somebody_is_live:
+            count = min(count, BULK_ENTRIES)
+        epoch = self._epoch
         cursors = {lane.name: lane.cursor for lane in lanes}
-        for name, entries in (
-            await self.partition.read(cursors, count=count, block_ms=self.rules.block_ms if block else None)
-        ).items():
+        for name, entries in (await self.partition.read(cursors, count=count, block_ms=block_ms)).items():
+            if epoch != self._epoch:
+                return  # read from a cursor that we have left
             lane = self.lanes[name]
             lane.buffer.extend(entries)
             lane.entry_bytes = 0.5 * lane.entry_bytes + 0.5 * sum(map(_size, entries)) / len(entries)
@@ -252,13 +298,16 @@ class Drain:
         entries = [lane.buffer[i] for i in range(min(limit, len(lane.buffer)))]
         await self._load(entries)
         batch = _Batch(self.partition, self.rules)
-        until = perf_counter() + SLICE_S
+        short = lane.name == "bulk" and self.turns.somebody_is_live
+        until = perf_counter() + (BULK_SLICE_S if short else SLICE_S)
         for entry in entries:
             outcome = self._fold(entry)
             batch.add(lane.name, entry, outcome)
             self._remember(entry, outcome)
             if batch.bytes > BATCH_BYTES or perf_counter() > until:
                 break
+        if lane.name == "bulk":
+            self._give_back()
         await self._commit(lane, batch)
 
     async def _commit(self, lane: _Lane, batch: _Batch) -> None:
@@ -270,7 +319,9 @@ class Drain:
         if lane.buffer or lane.name != "chunks":
             refused = await publish
         else:
-            ahead = asyncio.ensure_future(self._read(block=False))
+            ahead = asyncio.ensure_future(
+                self._read([one for one in self.lanes.values() if not one.buffer], block_ms=None)
+            )
             try:
                 refused = await publish
             finally:

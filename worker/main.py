@@ -28,6 +28,7 @@ from worker.streams import (
     connect,
     settle_config,
 )
+from worker.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class WorkerProcess:
         self.names = Keys(settings.key_prefix)
         self.token = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
         self.counts = Counts()
+        self.turns = Turns()
         self.rules = rules(settings, block_ms=min(1000, int(settings.lease_s * 500)))
         self.jobs: PartitionJobs | None = None
         self.partitions = 0  # known once ready
@@ -146,7 +148,14 @@ class WorkerProcess:
                 lease_ms=lease_ms,
                 dead_cap=self.settings.dead_cap,
             )
-            drain = Drain(partition, self.session, self.rules, leave=lambda: not jobs.mine(number), counts=self.counts)
+            drain = Drain(
+                partition,
+                self.session,
+                self.rules,
+                leave=lambda: not jobs.mine(number),
+                counts=self.counts,
+                turns=self.turns,
+            )
             return await drain.run()
 
         jobs = PartitionJobs(

@@ -219,7 +219,7 @@ async def test_work_from_an_outdated_cursor_changes_nothing(redis: Redis, smollm
     await add_stream(redis)
     sleeper, other = make(redis, smollm2, until=4, token="a"), make(redis, smollm2, until=4, token="b")
     await sleeper._begin()
-    await sleeper._read(block=False)
+    await sleeper._read(list(drain.lanes.values()), block_ms=None)
     await other.run()
     before = await replies(redis)
     with pytest.raises(Moved):
@@ -238,7 +238,7 @@ async def test_an_entry_at_which_workers_die_is_buried_unread(redis: Redis, smol
     for attempt in range(1, MAX_ATTEMPTS + 1):
         dying = make(redis, smollm2)
         await dying._begin()
-        await dying._read(block=False)
+        await dying._read(list(drain.lanes.values()), block_ms=None)
         await dying._count(dying.lanes["chunks"])
         assert dying.lanes["chunks"].attempt == attempt
     drain = make(redis, smollm2, until=5)
@@ -257,7 +257,7 @@ async def test_after_a_death_entries_are_taken_one_by_one(redis: Redis, smollm2:
     await add_stream(redis, chunks=9)
     dying = make(redis, smollm2)
     await dying._begin()
-    await dying._read(block=False)
+    await dying._read(list(drain.lanes.values()), block_ms=None)
     await dying._count(dying.lanes["chunks"])
     drain = make(redis, smollm2, until=10)
     await drain.run()

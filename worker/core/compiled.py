@@ -200,7 +200,9 @@ class Compiled:
         self.in_content = TextRegion.of(in_content)
         self.at_start = TextRegion.of(in_content | at_start)
         self.after_bare = (
-            TextRegion.of(in_content | {lit(literal): NOISE for literal in (tools.section_close, tools.close) if literal})
+            TextRegion.of(
+                in_content | {lit(literal): NOISE for literal in (tools.section_close, tools.close) if literal}
+            )
             if tools and (bare or isinstance(tools.arguments, Python))
             else None
         )

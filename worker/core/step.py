@@ -308,9 +308,7 @@ def _pieces(
     return pieces, decode, held, None
 
 
-def _decoded(
-    request: PreparedRequest, decode: DecodeState, ids: Ids, final: bool
-) -> tuple[list[Piece], DecodeState]:
+def _decoded(request: PreparedRequest, decode: DecodeState, ids: Ids, final: bool) -> tuple[list[Piece], DecodeState]:
     vocabulary = request.model.vocabulary
     if request.parser is not None:
         pieces, decode = decode_pieces(vocabulary, decode, ids)
