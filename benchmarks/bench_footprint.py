@@ -25,8 +25,8 @@ from schemas import keys
 from worker.core.session import Entry, Open, Session
 from worker.tokenizer_cache import ModelTable
 
-REQUESTS = 500
-OUTPUT = 200
+REQUESTS = 200
+OUTPUT = 60
 PRODUCER = "import producer.publish, producer.read"
 YARDSTICK = "import redis.asyncio, msgspec"
 

@@ -13,6 +13,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 from benchmarks.bench_pipeline import drained
@@ -28,12 +29,7 @@ REQUESTS = 1_000
 
 def silence(arrived: list[list[float]], since: float) -> float:
     """Longest pause in any stream that ends after a time, in seconds."""
-    return max(
-        later - max(earlier, since)
-        for times in arrived
-        for earlier, later in zip(times, times[1:], strict=False)
-        if later > since
-    )
+    return max(later - max(earlier, since) for times in arrived for earlier, later in pairwise(times) if later > since)
 
 
 def event(server: Server, publisher: Child, follower: Child, name: str, kind: str, prefix: str) -> dict[str, float]:

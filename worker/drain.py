@@ -204,6 +204,7 @@ class Drain:
         """Drop everything that may be out of date."""
         self._known = False
         self._epoch += 1
+        self._give_back()
         self._open.clear()
         self._status.clear()
         for lane in self.lanes.values():
@@ -239,7 +240,7 @@ class Drain:
         live, bulk = self.lanes["chunks"], self.lanes["bulk"]
         if not live.buffer:
             if self._ahead is None and not bulk.buffer:
-                await self._read([live, bulk], block_ms=self.rules.block_ms)
+                await self._read(block_ms=self.rules.block_ms)
             else:
                 await self._read_beside(live, bulk)
         if live.buffer:
@@ -255,9 +256,9 @@ class Drain:
     async def _read_beside(self, live: _Lane, bulk: _Lane) -> None:
         """Wait for live chunks or for our turn to work on whole responses, whichever comes first."""
         if self._ahead is None:
-            self._ahead = asyncio.create_task(self._read([live], block_ms=BULK_PAUSE_MS))
+            self._ahead = asyncio.create_task(self._read(only="chunks", block_ms=BULK_PAUSE_MS))
         if not bulk.buffer:
-            await self._read([bulk], block_ms=None)
+            await self._read(only="bulk")
         if bulk.buffer:
             ticket = self._ticket = self._ticket or self.turns.ask()
             await asyncio.wait([ticket, self._ahead], return_when=asyncio.FIRST_COMPLETED)
@@ -272,8 +273,9 @@ class Drain:
             self.turns.give_back(self._ticket)
             self._ticket = None
 
-    async def _read(self, lanes: list[_Lane], *, block_ms: int | None) -> None:
-        """Fill the buffers of lanes. block_ms: wait so long for one entry; None: do not wait."""
+    async def _read(self, *, only: str | None = None, block_ms: int | None = None) -> None:
+        """Fill the buffers that are empty. only: of this lane. block_ms: wait so long for one entry; None: do not."""
+        lanes = [lane for lane in self.lanes.values() if not lane.buffer and only in (None, lane.name)]
         largest = max(lane.entry_bytes for lane in lanes)
         count = max(1, min(BATCH_ENTRIES, int(BATCH_BYTES / largest))) if largest else BATCH_ENTRIES
         if lanes[-1].name == "bulk" and self.turns.somebody_is_live:
@@ -306,12 +308,12 @@ class Drain:
             self._remember(entry, outcome)
             if batch.bytes > BATCH_BYTES or perf_counter() > until:
                 break
-        if lane.name == "bulk":
-            self._give_back()
         await self._commit(lane, batch)
 
     async def _commit(self, lane: _Lane, batch: _Batch) -> None:
         """Publish a batch; meanwhile the next entries are read, which is wasted when the publish fails."""
+        if lane.name == "bulk":
+            self._give_back()
         for _ in range(batch.entries):
             lane.buffer.popleft()
         source, lane.cursor = lane.cursor, batch.last
@@ -319,9 +321,7 @@ class Drain:
         if lane.buffer or lane.name != "chunks":
             refused = await publish
         else:
-            ahead = asyncio.ensure_future(
-                self._read([one for one in self.lanes.values() if not one.buffer], block_ms=None)
-            )
+            ahead = asyncio.ensure_future(self._read())
             try:
                 refused = await publish
             finally:

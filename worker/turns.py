@@ -1,4 +1,4 @@
-"""Whose turn it is to work on whole responses: one partition of a process at a time, so live chunks wait for one only."""
+"""Whose turn it is to work on whole responses: one partition of a process at a time; live chunks wait for that one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Turns:
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._holder: asyncio.Future[None] | None = None
-        self._live_at = -LIVE_S
+        self._live_at = float("-inf")
 
     def ask(self) -> asyncio.Future[None]:
         """A ticket: done when its turn has come. Has to be given back, also by who did not wait for it."""

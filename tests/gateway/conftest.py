@@ -86,9 +86,7 @@ def running_bridge(url: str, engine: str, **settings: Any) -> Iterator[None]:
         options = BridgeSettings(engine=engine, **settings)
         producer = await Producer.connect(url)
         client = engine_client(options)
-        queue = GenerateQueue(
-            producer.redis, producer.partitions, queue=options.queue, consumer=f"bridge-{id(client)}"
-        )
+        queue = GenerateQueue(producer.redis, producer.partitions, queue=options.queue, consumer=f"bridge-{id(client)}")
         bridge = Bridge(producer, queue, client, options)
         task = asyncio.create_task(bridge.run())
 

@@ -139,6 +139,24 @@ async def test_a_burst_of_whole_work_does_not_stand_before_live_tokens(redis: Re
     assert await redis.xlen(NAMES.bulk(0)) > BATCH_ENTRIES
 
 
+async def test_live_chunks_do_not_wait_for_a_turn_at_whole_work(redis: Redis, smollm2: Model) -> None:
+    """Another partition has the turn: live chunks go on, and the whole response follows when the turn has come."""
+    drain = make(redis, smollm2, until=5)
+    others = drain.turns.ask()
+    await add(redis, "b", lane="bulk", open=CONTEXT, response=RESPONSE)
+    running = asyncio.create_task(drain.run())
+    while drain._ticket is None:
+        await asyncio.sleep(0.001)
+    await add_stream(redis)
+    while drain.counts.entries < 4:
+        await asyncio.sleep(0.001)
+    assert (await text(redis), await replies(redis, "b")) == ("HelloHelloHello", [])
+    drain.turns.give_back(others)
+    assert await asyncio.wait_for(running, 5) is True
+    assert [id_ for id_, _ in await replies(redis, "b")] == [b"1-0"]
+    assert drain.turns.ask().done(), "the turn was given back"
+
+
 async def test_whole_work_is_answered(redis: Redis, smollm2: Model) -> None:
     await add(redis, "b", lane="bulk", open=CONTEXT, response=RESPONSE)
     await add(redis, "c", lane="bulk", call=b'{"created": 5, "generate_response": ' + RESPONSE + b"}")
@@ -219,7 +237,7 @@ async def test_work_from_an_outdated_cursor_changes_nothing(redis: Redis, smollm
     await add_stream(redis)
     sleeper, other = make(redis, smollm2, until=4, token="a"), make(redis, smollm2, until=4, token="b")
     await sleeper._begin()
-    await sleeper._read(list(drain.lanes.values()), block_ms=None)
+    await sleeper._read()
     await other.run()
     before = await replies(redis)
     with pytest.raises(Moved):
@@ -238,7 +256,7 @@ async def test_an_entry_at_which_workers_die_is_buried_unread(redis: Redis, smol
     for attempt in range(1, MAX_ATTEMPTS + 1):
         dying = make(redis, smollm2)
         await dying._begin()
-        await dying._read(list(drain.lanes.values()), block_ms=None)
+        await dying._read()
         await dying._count(dying.lanes["chunks"])
         assert dying.lanes["chunks"].attempt == attempt
     drain = make(redis, smollm2, until=5)
@@ -257,7 +275,7 @@ async def test_after_a_death_entries_are_taken_one_by_one(redis: Redis, smollm2:
     await add_stream(redis, chunks=9)
     dying = make(redis, smollm2)
     await dying._begin()
-    await dying._read(list(drain.lanes.values()), block_ms=None)
+    await dying._read()
     await dying._count(dying.lanes["chunks"])
     drain = make(redis, smollm2, until=10)
     await drain.run()
