@@ -145,11 +145,12 @@ async def test_live_chunks_do_not_wait_for_a_turn_at_whole_work(redis: Redis, sm
     others = drain.turns.ask()
     await add(redis, "b", lane="bulk", open=CONTEXT, response=RESPONSE)
     running = asyncio.create_task(drain.run())
-    while drain._ticket is None:
-        await asyncio.sleep(0.001)
-    await add_stream(redis)
-    while drain.counts.entries < 4:
-        await asyncio.sleep(0.001)
+    async with asyncio.timeout(5):
+        while not drain.turns._waiting:
+            await asyncio.sleep(0.001)
+        await add_stream(redis)
+        while (await replies(redis))[-1:] == [] or b"done" not in (await replies(redis))[-1][1]:
+            await asyncio.sleep(0.001)
     assert (await text(redis), await replies(redis, "b")) == ("HelloHelloHello", [])
     drain.turns.give_back(others)
     assert await asyncio.wait_for(running, 5) is True
