@@ -19,6 +19,7 @@ from benchmarks.report import environment, table, write
 from schemas.keys import DEFAULT_PARTITIONS, WIRE_VERSION, Keys, partition_of
 
 KINDS = ("passthrough", "plain", "reasoning_call")
+COALESCED = "reasoning_call+coalesce"
 STREAMS = 64
 LENGTH = 200
 RATE = 50.0
@@ -28,7 +29,7 @@ LIVE_STREAMS = 100
 
 
 def workload_of(kind: str) -> str:
-    return "plain" if kind == "passthrough" else kind
+    return "plain" if kind == "passthrough" else kind.partition("+")[0]
 
 
 def unread(server: Server, names: Keys, lane: str = "chunks") -> int:
@@ -146,14 +147,15 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     with redis_server() as server:
         print({**environment(), "redis": server.version})
-        roles = [("worker", server.url, kind) for kind in KINDS]
+        kinds = (*KINDS, COALESCED)
+        roles = [("worker", server.url, kind) for kind in kinds]
         with children(*roles, ("producer", server.url), ("reader", server.url)) as started:
-            workers, publisher, follower = dict(zip(KINDS, started, strict=False)), started[-2], started[-1]
+            workers, publisher, follower = dict(zip(kinds, started, strict=False)), started[-2], started[-1]
             for tokens in (args.tokens or [1, 8]) if args.only != "live" else ():
-                runs: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
+                runs: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
                 for turn in range(args.repeat + 1):
-                    for kind in KINDS:
-                        prefix = f"b{turn}-{tokens}-{kind}"
+                    for kind in kinds:
+                        prefix = f"b{turn}-{tokens}-{kind.replace('+', '-')}"
                         runs[kind].append(backlog(server, publisher, workers[kind], kind, prefix, tokens))
                 ratios = {"worker us/chunk": "CPU ratio", "chunks/s": "rate ratio"}
                 cold = {kind: [measured[0]] for kind, measured in runs.items()}

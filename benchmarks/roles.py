@@ -47,16 +47,19 @@ def request_ids(prefix: str, streams: int) -> list[str]:
 
 async def worker(url: str, kind: str, *options: str) -> None:
     """Serve key prefixes, one after the other: `{"serve": prefix}` until `{"stop": true}`. kind: a workload, or
-    `passthrough`. options: settings as `name=value`."""
+    `passthrough`, or a workload with `+coalesce`. options: settings as `name=value`."""
     from benchmarks.passthrough import Passthrough
     from worker.main import WorkerProcess
     from worker.settings import Settings, load
     from worker.tokenizer_cache import ModelTable
 
     passthrough = kind == "passthrough"
+    kind, *coalesced = kind.split("+")
     models = ModelTable([(WORKLOADS["plain" if passthrough else kind].model(), ())])
     session = Passthrough() if passthrough else None
     given = dict(option.split("=", 1) for option in options)
+    if coalesced:
+        given["coalesce"] = "on"
     read = await orders()
     say({"pid": os.getpid()})
     while (order := await read()) is not None:

@@ -19,6 +19,7 @@ import msgspec
 
 from schemas import keys
 from schemas.state import REQUEST_STATE_VERSION, RequestState
+from worker.core.coalesce import coalesce
 from worker.core.errors import RequestError, StateMismatch
 from worker.core.session import Entry, InternalError, Open, Outcome, Session
 from worker.streams import LANES, UNREACHABLE, Backoff, Commands, Moved, Partition, RedisError, end
@@ -67,6 +68,7 @@ class Rules:
     block_ms: int = 1000
     cached_requests: int = 1024
     owner_keys: bool = True
+    coalesce: bool = False
 
 
 @dataclass
@@ -302,13 +304,30 @@ class Drain:
         batch = _Batch(self.partition, self.rules)
         short = lane.name == "bulk" and self.turns.somebody_is_live
         until = perf_counter() + (BULK_SLICE_S if short else SLICE_S)
-        for entry in entries:
+        merge = self.rules.coalesce and lane.name == "chunks" and len(entries) > 1
+        for entry in coalesce(entries, self._next_seq) if merge else entries:
+            outcome = self._fold(entry)
+            if entry.parts and (outcome.dead is not None or outcome.dropped is not None):
+                self._fold_parts(lane, batch, entry)
+                continue
+            batch.add(lane.name, entry, outcome)
+            self._remember(entry, outcome)
+            if not merge and (batch.bytes > BATCH_BYTES or perf_counter() > until):
+                break
+        if merge:  # all of them, in another order
+            batch.last = entries[-1].id
+        await self._commit(lane, batch)
+
+    def _next_seq(self, id_: bytes) -> int | None:
+        opened = self._open.get(id_)
+        return None if opened is None or opened.state.seq is None else opened.state.seq + 1
+
+    def _fold_parts(self, lane: _Lane, batch: _Batch, merged: Entry) -> None:
+        """Something is wrong in a merged entry: take its parts one by one, so that only the wrong one is refused."""
+        for entry in merged.parts:
             outcome = self._fold(entry)
             batch.add(lane.name, entry, outcome)
             self._remember(entry, outcome)
-            if batch.bytes > BATCH_BYTES or perf_counter() > until:
-                break
-        await self._commit(lane, batch)
 
     async def _commit(self, lane: _Lane, batch: _Batch) -> None:
         """Publish a batch; meanwhile the next entries are read, which is wasted when the publish fails."""
@@ -480,7 +499,7 @@ class _Batch:
 
     def add(self, lane: str, entry: Entry, outcome: Outcome) -> None:
         self.last = entry.id
-        self.entries += 1
+        self.entries += len(entry.parts) or 1
         self.dropped += outcome.dropped is not None
         id_ = entry.fields.get(keys.REQUEST, b"")
         if outcome.dropped is None and (outcome.replies or outcome.open or outcome.closed):

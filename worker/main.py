@@ -47,6 +47,7 @@ def rules(settings: Settings, *, block_ms: int = 1000) -> Rules:
         reply_to_cap=settings.reply_to_cap,
         block_ms=block_ms,
         owner_keys=settings.owner_keys,
+        coalesce=settings.coalesce,
     )
 
 

@@ -116,6 +116,9 @@ class Settings(RedisSettings, ModelSettings):
     signals_cap: int = option(10_000, "signals kept for each partition")
     reply_to_cap: int = option(100_000, "entries kept in each reply_to stream")
     owner_keys: bool = option(True, "one worker for each partition; off only to test that nothing depends on it")
+    coalesce: bool = option(
+        False, "under backlog, consecutive chunks of a choice become one reply; reply ids then depend on the backlog"
+    )
     log_level: str = option("info", "debug, info, warning or error")
 
     def __post_init__(self) -> None:

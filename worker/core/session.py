@@ -39,10 +39,11 @@ class Core:
 
 
 class Entry(NamedTuple):
-    """One entry of an input stream, as Redis returns it."""
+    """One entry of an input stream, as Redis returns it. parts: the entries that a merged one stands for."""
 
     id: bytes
     fields: dict[bytes, bytes]
+    parts: tuple[Entry, ...] = ()
 
     @property
     def time_ms(self) -> int:
@@ -317,7 +318,7 @@ class Session:
         if state.seq is not None and seq is not None:
             if seq <= state.seq:
                 return Outcome(open=opened, dropped="duplicate")
-            if seq != state.seq + 1:
+            if seq != state.seq + (len(entry.parts) or 1):
                 raise RequestError(f"entries of the request were lost: {seq} follows {state.seq}", param="seq")
         elif state.seq is not None and keys.CHUNK in entry.fields:
             raise RequestError("the request numbers its entries, but this one has no seq", param="seq")
