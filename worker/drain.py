@@ -280,7 +280,7 @@ class Drain:
         lanes = [lane for lane in self.lanes.values() if not lane.buffer and only in (None, lane.name)]
         largest = max(lane.entry_bytes for lane in lanes)
         count = max(1, min(BATCH_ENTRIES, int(BATCH_BYTES / largest))) if largest else BATCH_ENTRIES
-        if lanes[-1].name == "bulk" and self.turns.somebody_is_live:
+        if only == "bulk" and self.turns.somebody_is_live:
             count = min(count, BULK_ENTRIES)
         epoch = self._epoch
         cursors = {lane.name: lane.cursor for lane in lanes}

@@ -164,7 +164,7 @@ async def test_live_chunks_do_not_wait_for_a_turn_at_whole_work(redis: Redis, sm
 
 
 async def test_a_backlog_may_be_coalesced(redis: Redis, smollm2: Model) -> None:
-    """Two interleaved streams: one reply each for the chunks of the batch, numbered without a gap, with the last state."""
+    """Two interleaved streams: one reply each for the chunks of the batch, with the state of the last."""
     rules = replace(RULES, coalesce=True)
     for id_ in ("a", "b"):
         await add(redis, id_, open=CONTEXT)
