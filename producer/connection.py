@@ -56,18 +56,18 @@ async def read_partitions(redis: Redis, names: Keys, *, wait_s: float = 0.0) -> 
         await asyncio.sleep(0.05)
 
 
-async def end(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel tasks and wait until they have ended, however.
+async def end(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks and wait for their end, whatever it is.
 
-    Once is not enough: redis-py sends through `asyncio.wait_for`, which in Python 3.11 forgets a cancellation that
-    comes while the write completes, and a loop then runs on for ever.
+    More than once: redis-py looks at a connection for 0 seconds before it uses it, and a cancellation that meets that
+    time-out is lost with it.
     """
-    running = {task for task in tasks if not task.done()}
-    while running:
-        for task in running:
+    left = {task for task in tasks if not task.done()}
+    while left:
+        for task in left:
             task.cancel()
-        _, running = await asyncio.wait(running, timeout=0.2)
-    await asyncio.gather(*tasks, return_exceptions=True)  # what they raised was looked at
+        _, left = await asyncio.wait(left, timeout=0.2)
+    await asyncio.gather(*tasks, return_exceptions=True)  # seen
 
 
 class Backoff:

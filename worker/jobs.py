@@ -85,6 +85,7 @@ class PartitionJobs(Worker):
         self.lease_s = lease_s
         self.exclusive = exclusive
         self.stopping = False
+        self._ended = False
         self._full = False
         self._alone: dict[int, asyncio.Task[bool]] = {}
         self._prefix = queue.removesuffix(":jobs") + ":drain:" + ("" if exclusive else members.token + ":")
@@ -122,7 +123,7 @@ class PartitionJobs(Worker):
         await self.members.beat()
         watch = asyncio.create_task(self._watch())
         try:
-            while True:
+            while not self._ended:
                 if watch.done():
                     watch.result()  # raises what ended it
                 try:
@@ -201,11 +202,13 @@ class PartitionJobs(Worker):
             await asyncio.wait(running, timeout=5.0)
         with suppress(*UNREACHABLE):
             await self.members.leave()  # a last beat may have been on its way
+        self._ended = True
         if self.main_task is not None:
-            await end(self.main_task)
+            self.main_task.cancel()
 
     async def abandon(self) -> None:
         """Cancel everything that still runs and wait for it; Redis may be away, the pool stays open."""
-        await end(*self.tasks.values(), *self._alone.values())
+        running: list[asyncio.Task[Any]] = [*self.tasks.values(), *self._alone.values()]
+        await end(*running)
         self.tasks.clear()
         self._alone.clear()

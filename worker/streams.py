@@ -176,6 +176,20 @@ def embedded() -> Redis:
     return FakeRedis()  # type: ignore[no-any-return]
 
 
+async def end(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks and wait for their end, whatever it is.
+
+    More than once: redis-py looks at a connection for 0 seconds before it uses it, and a cancellation that meets that
+    time-out is lost with it.
+    """
+    left = {task for task in tasks if not task.done()}
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=0.2)
+    await asyncio.gather(*tasks, return_exceptions=True)  # seen
+
+
 class Backoff:
     """Pauses between attempts to connect: doubled each time up to a cap, each shortened by a random part."""
 
@@ -191,20 +205,6 @@ class Backoff:
 
     def reset(self) -> None:
         self.failures = 0
-
-
-async def end(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel tasks and wait until they have ended, however.
-
-    Once is not enough: redis-py sends through `asyncio.wait_for`, which in Python 3.11 forgets a cancellation that
-    comes while the write completes, and a loop then runs on for ever.
-    """
-    running = {task for task in tasks if not task.done()}
-    while running:
-        for task in running:
-            task.cancel()
-        _, running = await asyncio.wait(running, timeout=0.2)
-    await asyncio.gather(*tasks, return_exceptions=True)  # what they raised was looked at
 
 
 class Script:

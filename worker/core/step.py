@@ -284,8 +284,9 @@ def _pieces(
     if decode is None:
         decode = START
         if not state.tokens:
-            skip = request.skip_special and request.parser is None
-            decode = seed(request.model.vocabulary, prompt_ids, skip_special=skip)
+            parsed = request.parser is not None
+            skip = request.skip_special and not parsed
+            decode = seed(request.model.vocabulary, prompt_ids, skip_special=skip, parsed=parsed)
     if not strings:
         pieces, decode = _decoded(request, decode, ids, final)
         return pieces, decode, (), None
@@ -409,7 +410,9 @@ def _remember_prompt(request: PreparedRequest, state: StreamState, prompt_ids: I
     if not prompt_ids or state.index is not None or state.decode is not None or state.parser is not None:
         return state
     parser = request.parser
-    decode = seed(request.model.vocabulary, prompt_ids, skip_special=request.skip_special and parser is None)
+    parsed = parser is not None
+    skip = request.skip_special and not parsed
+    decode = seed(request.model.vocabulary, prompt_ids, skip_special=skip, parsed=parsed)
     return structs.replace(
         state,
         decode=None if decode == START else decode,
