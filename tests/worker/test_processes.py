@@ -19,6 +19,7 @@ from schemas.keys import Keys
 from tests.conftest import DATA
 from worker import processes
 from worker.processes import Processes
+from worker.settings import Settings
 
 ROOT = DATA.parents[1]
 SLEEPER = "import pathlib, os, sys, time; pathlib.Path(sys.argv[1], str(os.getpid())).touch(); time.sleep(60)"
@@ -86,9 +87,9 @@ async def test_who_does_not_end_is_killed(
 
 def test_the_command_of_one_process_has_the_same_options() -> None:
     args = argparse.Namespace(processes="3", redis_url="redis://h/1", served_model_name=["a", "b"], lease_s=None)
-    assert command(args) == [
-        sys.executable, "-m", "derender", "worker", "--redis-url", "redis://h/1",
-        "--served-model-name", "a", "--served-model-name", "b", "--processes", "1",
+    assert command(args, Settings(metrics_port=9000), 2) == [
+        sys.executable, "-m", "derender", "worker", "--processes", "3", "--redis-url", "redis://h/1",
+        "--served-model-name", "a", "--served-model-name", "b", "--metrics-port", "9002", "--processes", "1",
     ]  # fmt: skip
 
 

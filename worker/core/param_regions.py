@@ -164,8 +164,6 @@ def value(run: Run) -> bool:
                 return run.wait(pos)
             if buf[pos] == "\n":
                 pos += 1
-            elif buf.startswith("\r\n", pos):
-                pos += 2
             run.flags |= LINE
         elif c.params.trim == "strip":
             if not run.skip_space():
@@ -196,8 +194,6 @@ def value(run: Run) -> bool:
     elif stop > pos and buf[stop - 1] == "\n":
         # a newline may belong to the closer, and tells that what follows stands at the start of a line
         stop -= 1
-        if stop > pos and buf[stop - 1] == "\r":
-            stop -= 1
     if stop > pos:
         _say(run, buf[pos:stop])
         run.flags &= ~LINE
@@ -206,7 +202,7 @@ def value(run: Run) -> bool:
 
 def _trimmed(trim: str, buf: str, pos: int, stop: int) -> int:
     if trim == "newline" and stop > pos and buf[stop - 1] == "\n":
-        return stop - 2 if stop - 1 > pos and buf[stop - 2] == "\r" else stop - 1
+        return stop - 1
     if trim == "strip":
         return pos + len(buf[pos:stop].rstrip(SPACE))
     return stop
