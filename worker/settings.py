@@ -125,7 +125,9 @@ class Settings(RedisSettings, ModelSettings):
     coalesce: bool = option(
         False, "under backlog, consecutive chunks of a choice become one reply; reply ids then depend on the backlog"
     )
-    metrics_port: int | None = option(None, "port of the metrics (HTTP, /metrics), of further processes the next ones; default: none")
+    metrics_port: int | None = option(
+        None, "port of the metrics (HTTP, /metrics), of further processes the next ones; default: none are kept"
+    )
     metrics_host: str = option("127.0.0.1", "address of the metrics; 0.0.0.0: all")
     log_level: str = option("info", "debug, info, warning or error")
 

@@ -469,6 +469,13 @@ class _Run:
     before: the state that the entry found; `state` is the one after it, made once.
     """
 
+    # fmt: off
+    __slots__ = (
+        "active", "before", "choices", "core", "number", "replies", "request", "seq", "signals", "tokens", "unknown",
+        "usage_due",
+    )
+    # fmt: on
+
     def __init__(
         self, core: Core, request: PreparedRequest, before: RequestState, *, seq: int | None, time_ms: int
     ) -> None:
@@ -499,7 +506,9 @@ class _Run:
     def complete(self) -> bool:
         """Every choice of every prompt has finished."""
         choices = self.choices
-        return len(choices) == self.before.prompts * self.before.n and all(state.finish for state in choices.values())
+        if len(choices) != self.before.prompts * self.before.n:
+            return False
+        return "" not in [state.finish for state in choices.values()]
 
     def step(self, chunk: GenerateChunk, choice: GenerateStreamChoice, prompt: int) -> None:
         """One step of one choice; a choice that has finished only counts."""

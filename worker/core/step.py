@@ -219,7 +219,7 @@ def _advance(
     ids: Ids = choice.token_ids or ()
     finish, stop_reason = choice.finish_reason, choice.stop_reason
     text_ids = ids
-    if stop.ends_by_token(request.stop_tokens, ids, finish, stop_reason):
+    if finish is not None and stop.ends_by_token(request.stop_tokens, ids, finish, stop_reason):
         if not request.stop_tokens.include:
             text_ids = ids[:-1]
         if stop_reason is None and ids[-1] != request.stop_tokens.primary:
@@ -233,7 +233,7 @@ def _advance(
         finish, stop_reason = "stop", found
     text, events, parser_state = "", list[Event](), None
     if parser is None:
-        text = "".join([text for text, _ in pieces])
+        text = pieces[0][0] if len(pieces) == 1 else "".join([text for text, _ in pieces])
     else:
         before = state.parser or parser.start(prompt_ids or (), request.history_calls)
         events, parser_state = parser.step(before, pieces)
