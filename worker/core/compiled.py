@@ -221,7 +221,7 @@ class Compiled:
             if reasoning.reopen:
                 in_content |= opening
         if tools:
-            in_content |= dict.fromkeys(map(lit, tools.noise), NOISE)
+            in_content = dict.fromkeys(map(lit, tools.noise), NOISE) | in_content
         in_content = in_content | openers | bare
         self.in_reasoning = TextRegion.of(in_reasoning)
         self.in_content = TextRegion.of(in_content)
@@ -229,7 +229,8 @@ class Compiled:
         tail: tuple[str, ...] = tools.tail if tools else ()
         if tools and (bare or isinstance(tools.arguments, Python)):
             tail += (tools.section_close, tools.close)
-        self.after_bare = TextRegion.of(in_content | {lit(literal): NOISE for literal in tail if literal}) if any(tail) else None
+        after_call = {lit(literal): NOISE for literal in tail if literal}
+        self.after_bare = TextRegion.of(in_content | after_call) if after_call else None
         self.label = reasoning.label + "\n" if reasoning and reasoning.label else ""
         self.gap = tools.gap if tools else "strip" if reasoning and reasoning.wrap else "keep"
 

@@ -32,5 +32,7 @@ def _with_suffix(value: Any, suffix: str) -> Any:
     if isinstance(value, tuple):
         return tuple(_with_suffix(one, suffix) for one in value)
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{field.name: _with_suffix(getattr(value, field.name), suffix) for field in fields(value)})
+        return replace(
+            value, **{field.name: _with_suffix(getattr(value, field.name), suffix) for field in fields(value)}
+        )
     return value

@@ -30,6 +30,7 @@ from worker.core.run_constants import (
     BARE,
     CONTENT,
     ELEMENTS,
+    FRESH,
     FROM_REASONING,
     GOOD,
     IN_MATH,
@@ -41,7 +42,6 @@ from worker.core.run_constants import (
     MAX_SPACE,
     MEMBERS,
     MUTE,
-    OPEN,
     OPENED,
     OPENER,
     PARAMS,
@@ -60,12 +60,33 @@ _IDENTIFIER = re.compile(r"[\w.\-]+\Z")
 
 
 def _table(run: Run) -> TextRegion:
+    """Markers that count here. Some do only before other text: those are looked for where the text begins."""
     c = run.c
     if run.region == REASONING:
         return c.in_reasoning
+    table = c.in_content
     if run.flags & AFTER_CALL and c.after_bare is not None:
-        return c.after_bare
-    return c.at_start if run.flags & OPENER else c.in_content
+        table = c.after_bare
+    elif run.flags & OPENER:
+        table = c.at_start
+    if table is not c.in_content:
+        begin = run.pos
+        first = _skip_blank(run)
+        at, run.pos = run.pos, begin
+        if first:
+            match = table.markers.find(run.buf, at)
+            if not (match and match.start() == at) and table.markers.hold(run.buf, at) != at:
+                return c.in_content
+    return table
+
+
+def _skip_blank(run: Run) -> str:
+    """The next character that is neither whitespace nor a special token without a meaning, "" if there is none."""
+    buf, pos, size = run.buf, run.pos, len(run.buf)
+    while pos < size and (buf[pos] in SPACE or "\ud900" <= buf[pos] <= "\udfff"):
+        pos += 1
+    run.pos = pos
+    return buf[pos] if pos < size else ""
 
 
 def text(run: Run) -> bool:
@@ -100,10 +121,10 @@ def text(run: Run) -> bool:
         run.flags |= LONG
         say(space)
         space = ""
+    if space and not in_reasoning and c.gap == "keep" and run.flags & SEEN and not run.flags & AFTER_CALL:
+        run.say_content(space)  # nothing that may follow takes it away
+        space = ""
     if match is None:
-        if space and not in_reasoning and c.gap == "keep" and run.flags & SEEN and not run.flags & AFTER_CALL:
-            run.say_content(space)
-            space = ""
         run.held = space + buf[stop:]
         run.pos = len(buf)
         return False
@@ -127,7 +148,9 @@ def text(run: Run) -> bool:
         run.flags |= STRIP
     elif action in (NEWLINE, MATH, PROSE):
         said = "\n" if action == NEWLINE and not run.flags & IN_MATH else match.group()
-        run.flags = (run.flags | IN_MATH) if action == MATH else (run.flags & ~IN_MATH) if action == PROSE else run.flags
+        run.flags = (
+            (run.flags | IN_MATH) if action == MATH else (run.flags & ~IN_MATH) if action == PROSE else run.flags
+        )
         run.say_content(space + said if run.flags & SEEN or said.strip() else "")
     elif action == OPEN_REASONING:
         if run.flags & SEEN:
@@ -163,21 +186,15 @@ def _unmarked(run: Run) -> bool | None:
     if not first and not (run.flags & AFTER_CALL and tools.separator):
         return None
     start = run.pos
-    char = run.skip_space()
+    char = _skip_blank(run)
     if char and not first and char == tools.separator:
         run.pos += 1
-        char = run.skip_space()
-    if not char:
-        if run.ending:
-            run.pos = start
-            return None
-        if run.pos - start > MAX_SPACE:
-            run.pos = start
-            return None
-        return run.wait(start)
-    if char not in run.c.unmarked:
+        char = _skip_blank(run)
+    if run.pos - start > MAX_SPACE or (run.ending and not char) or (char and char not in run.c.unmarked):
         run.pos = start
         return None
+    if not char:
+        return run.wait(start)
     if isinstance(tools.arguments, Python):
         run.region = PYTHON
     else:
@@ -395,7 +412,7 @@ def after(run: Run) -> bool:
     c = run.c
     tools = c.tools
     assert tools is not None
-    if isinstance(tools.arguments, Members) and not tools.arguments.array and run.flags & OPEN:
+    if isinstance(tools.arguments, Members) and not tools.arguments.array and run.flags & FRESH:
         start = run.pos
         char = run.skip_space()
         if not char:
@@ -404,6 +421,7 @@ def after(run: Run) -> bool:
             run.end(bool(run.flags & GOOD))
             run.region = MEMBERS
             return True
+        run.flags &= ~FRESH
     match = c.after_call.find(run.buf, run.pos)
     if match is None:
         return run.wait(c.after_call.hold(run.buf, run.pos))
