@@ -1,20 +1,23 @@
 """Region of nested elements: `<key>…</key>` with a prefix before every tag, rewritten as JSON.
 
-A parameter is written when its element closes: whether it is text, an object or a list is known only then. Of equal
-keys in one object a list is made; at the top, where the first was written already, the first stays.
+A parameter whose schema says string streams. Any other is written when its element closes: whether it is text, an
+object or a list is known only then. Of equal keys in one object a list is made; at the top, where the first was
+written already, the first stays.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from json.encoder import encode_basestring
 from typing import Any
 from zlib import crc32
 
-from worker.core.coerce import ARRAY, OBJECT, convert, dump, schema_types
+from worker.core.coerce import ARRAY, OBJECT, STRING, convert, dump, parameter_types, schema_types
 from worker.core.run import Run
 from worker.core.run_constants import (
     AFTER,
+    BAD,
     GOOD,
     MAX_ELEMENTS,
     MAX_HEADER,
@@ -23,6 +26,7 @@ from worker.core.run_constants import (
     MUTE,
     SKIPPING,
     SPACE,
+    STREAMING,
     WROTE,
 )
 
@@ -35,6 +39,8 @@ def elements(run: Run) -> bool:
     """Inside a call: parameters, up to the call's closer. A tag that cannot stand here ends the parameters."""
     c = run.c
     buf = run.buf
+    if run.flags & STREAMING and not _string(run):
+        return False
     while True:
         begin = buf.find(c.prefix, run.pos)
         if begin < 0:
@@ -56,6 +62,23 @@ def elements(run: Run) -> bool:
         if not _tag(run, tag):
             return _end(run)
         run.pos = tag.end()
+        if run.flags & STREAMING and not _string(run):
+            return False
+
+
+def _string(run: Run) -> bool:
+    """A string is written as it comes: only its own closer ends it. False: it goes on."""
+    closer = f"{run.c.prefix}</{run.key}>"
+    end = run.buf.find(closer, run.pos)
+    stop = end if end >= 0 else len(run.buf) - _partial(run.buf, run.pos, closer)
+    run.write(encode_basestring(run.literal(run.buf[run.pos : stop]))[1:-1])
+    if end < 0:
+        return run.wait(stop)
+    run.write('"')
+    run.pos = end + len(closer)
+    run.flags &= ~STREAMING
+    run.key = run.raw = ""
+    return True
 
 
 def _partial(buf: str, pos: int, prefix: str) -> int:
@@ -65,13 +88,13 @@ def _partial(buf: str, pos: int, prefix: str) -> int:
 
 
 def _collect(run: Run, text: str) -> None:
-    """Text inside an open element; between elements it is nothing. Too much of it is no argument any more."""
-    if not run.raw or run.flags & SKIPPING:
+    """Text inside an open element; between elements it is nothing. Too much of it spoils the call."""
+    if not run.raw or run.flags & (SKIPPING | BAD):
         return
     run.value += text
     if len(run.value) > MAX_VALUE:
         run.value = ""
-        run.flags |= SKIPPING
+        run.flags |= BAD
 
 
 def _tag(run: Run, tag: re.Match[str]) -> bool:
@@ -88,8 +111,7 @@ def _tag(run: Run, tag: re.Match[str]) -> bool:
         run.raw = _SEPARATOR.join(path)
         return True
     if not path:
-        run.key, run.value = tag[2], ""
-        run.flags &= ~SKIPPING
+        _begin(run, tag[2])
     elif len(path) >= MAX_ELEMENTS or len(run.raw) + len(tag[2]) > MAX_VALUE:
         return False
     else:
@@ -98,15 +120,32 @@ def _tag(run: Run, tag: re.Match[str]) -> bool:
     return True
 
 
+def _begin(run: Run, key: str) -> None:
+    """A parameter begins: one whose schema says string, and nothing else, streams."""
+    run.key, run.value = key, ""
+    digest = crc32(key.encode("utf-8", "surrogatepass"))
+    if digest in run.seen or len(run.seen) >= MAX_KEYS:
+        run.flags |= SKIPPING
+        return
+    run.seen = (*run.seen, digest)
+    if parameter_types(run.request.schemas.get(run.name), key) == STRING:
+        _write_key(run)
+        run.write('"')
+        run.flags |= STREAMING
+
+
+def _write_key(run: Run) -> None:
+    run.write((", " if run.flags & WROTE else "{") + f"{dump(run.literal(run.key))}: ")
+    run.flags |= WROTE
+
+
 def _write(run: Run) -> None:
-    digest = crc32(run.key.encode("utf-8", "surrogatepass"))
-    if not run.flags & SKIPPING and digest not in run.seen and len(run.seen) < MAX_KEYS:
-        run.seen = (*run.seen, digest)
+    if not run.flags & (SKIPPING | BAD):
         parameters = run.request.schemas.get(run.name)
         schema = _property(parameters, run.key)
         value = _value(run.literal(run.value), run.literal(run.c.prefix), schema, parameters)
-        run.write((", " if run.flags & WROTE else "{") + f"{dump(run.key)}: {value}")
-        run.flags |= WROTE
+        _write_key(run)
+        run.write(value)
     run.flags &= ~SKIPPING
     run.key = run.value = ""
 
@@ -114,7 +153,7 @@ def _write(run: Run) -> None:
 def _end(run: Run) -> bool:
     """The call's closer, or something that cannot stand in a call."""
     closed = run.buf.startswith(run.c.close, run.pos)
-    if closed and not run.flags & MUTE:
+    if closed and not run.flags & (MUTE | BAD):
         run.write("}" if run.flags & WROTE else "{}")
         run.flags |= GOOD
     run.raw = run.value = run.key = ""

@@ -19,7 +19,7 @@ from worker.core.compiled import (
     WRAP,
     TextRegion,
 )
-from worker.core.grammar import Elements, Json, Literals, Members, Params, Python
+from worker.core.grammar import MAX_LITERAL, Elements, Json, Literals, Members, Params, Python
 from worker.core.json_regions import ITEM
 from worker.core.json_scan import VALUE as JSON_VALUE
 from worker.core.run import Run
@@ -190,10 +190,12 @@ def _unmarked(run: Run) -> bool | None:
     if char and not first and char == tools.separator:
         run.pos += 1
         char = _skip_blank(run)
-    if run.pos - start > MAX_SPACE or (run.ending and not char) or (char and char not in run.c.unmarked):
+    rest = run.buf[run.pos : run.pos + MAX_LITERAL]
+    other = bool(char) and (char not in run.c.unmarked or any(rest.startswith(opener) for opener in run.c.call))
+    if run.pos - start > MAX_SPACE or (run.ending and not char) or other:
         run.pos = start
         return None
-    if not char:
+    if not run.ending and (not char or any(opener.startswith(rest) for opener in run.c.call)):
         return run.wait(start)
     if isinstance(tools.arguments, Python):
         run.region = PYTHON
@@ -237,6 +239,8 @@ def _accept(run: Run) -> None:
             run.say_content(space.removesuffix(tools.gap))
     run.flags &= ~(LONG | OPENER | FROM_REASONING)
     run.region = IN_SECTION if action == SECTION else c.call_region
+    if action == SECTION and c.or_members is not None:
+        run.flags |= FRESH
     if run.region == MEMBERS and c.members is not None and c.members.opened:
         run.flags |= ARRAY
         run.phase = ITEM
@@ -315,9 +319,12 @@ def opened(run: Run) -> bool:
 def section(run: Run) -> bool:
     """Inside a section: calls, and anything else is dropped."""
     c = run.c
-    if c.or_members is not None:
+    if run.flags & FRESH:  # right after the opener, where JSON may stand instead of calls
         char = run.skip_space()
-        if char and char in c.first_of_members:
+        if not char:
+            return run.wait(run.pos)
+        run.flags &= ~FRESH
+        if char in c.first_of_members:
             run.region = MEMBERS
             return True
     if c.messages is not None:
@@ -355,6 +362,8 @@ def header(run: Run) -> bool:
         run.flags |= MUTE
         run.region = AFTER
         return True
+    if match and not run.ending and c.header_abort.hold(run.buf, run.pos) < match.start():
+        match = None  # what ends the header stands inside the beginning of what breaks it off
     if match is None:
         if len(run.buf) - run.pos > MAX_HEADER:
             run.flags |= MUTE

@@ -131,7 +131,13 @@ _INKLING = ("<|message_model|>", "<|end_message|>", "<|content_text|>", "<|conte
 _INKLING += ("<|content_invoke_tool_json|>", "<|content_model_end_sampling|>")
 _MUSE = ("<|start|>", "<|message|>", "<|eom|>", "<|eot|>")
 _HARMONY = ("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<|call|>", "<|return|>")
-_V3 = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>")
+_V3 = (
+    "<｜tool▁calls▁begin｜>",
+    "<｜tool▁calls▁end｜>",
+    "<｜tool▁call▁begin｜>",
+    "<｜tool▁call▁end｜>",
+    "<｜tool▁sep｜>",
+)
 _K2 = ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>")
 _K2 += ("<|tool_call_argument_begin|>", "<|tool_call_end|>")
 _ACTION = ("<|START_ACTION|>", "<|END_ACTION|>", "<|START_THINKING|>", "<|END_THINKING|>")

@@ -36,7 +36,9 @@ def markers_of(*declarations: Reasoning | Tools | Messages | None) -> list[str]:
         if isinstance(grammar, Reasoning):
             found += [*grammar.atoms] if grammar.atoms else [*grammar.open[:1], *grammar.close[:1]]
         elif isinstance(grammar, Tools):
-            dsml = [atom for atom in grammar.atoms if atom in "".join((*grammar.call, *grammar.section))]
+            openers = (*grammar.call, *grammar.section)
+            dsml = [atom for atom in grammar.atoms if atom in "".join(openers)]
+            dsml = dsml if all(any(atom in opener for atom in dsml) for opener in openers) else []
             found += [*dsml] if dsml else [*grammar.markers]
         elif grammar is not None:
             found += grammar.markers
