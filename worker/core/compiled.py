@@ -11,19 +11,31 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from worker.core.events import TEXT, Piece
-from worker.core.grammar import Elements, Grammar, Json, Members, Messages, Params, Python, Reasoning, Tools
+from worker.core.grammar import Arguments, Elements, Grammar, Json, Members, Messages, Params, Python, Reasoning, Tools
 from worker.core.run_constants import (
+    AFTER,
+    BETWEEN,
     BODY_CONTENT,
     BODY_DROPPED,
     BODY_REASONING,
     CONTENT,
+    ELEMENTS,
     HEADER,
     JSON,
+    KEY,
+    LABEL,
+    LITERALS,
     MAX_RECIPIENT,
     MEMBERS,
+    MESSAGE_HEADER,
+    OPENED,
+    PARAMS,
     PYTHON,
+    REASONING,
+    TO_VALUE,
+    VALUE,
 )
-from worker.core.run_constants import SECTION as SECTION_REGION
+from worker.core.run_constants import SECTION as IN_SECTION
 from worker.core.vocabulary import Vocabulary
 
 _NAMED = 0xD800
@@ -264,6 +276,8 @@ class Compiled:
         self.unmarked = ""
         if tools and tools.unmarked:
             self.unmarked = "[" if isinstance(arguments, Python) else self.first_of_members
+        if forced == "list":
+            self.unmarked = "["
         self.value_ends = frozenset(self.call)
 
         # --- values -------------------------------------------------------------------------------------------------
@@ -300,6 +314,8 @@ class Compiled:
         self.decoded = bool(getattr(arguments, "decoded", False))
         self.string_end = Markers([self.delimiter])
 
+        self.regions = self._regions(arguments)
+
         # --- messages -----------------------------------------------------------------------------------------------
         if messages:
             self.start = lit(messages.start)
@@ -307,7 +323,7 @@ class Compiled:
             self.message = lit(messages.message)
             self.constrain = lit(messages.constrain)
             self.body_ends = [lit(literal) for literal in messages.ends]
-            self.tool_body = SECTION_REGION if self.section else self.call_region
+            self.tool_body = IN_SECTION if self.section else self.call_region
             self.bodies = {
                 "reasoning": BODY_REASONING,
                 "content": BODY_CONTENT,
@@ -326,3 +342,28 @@ class Compiled:
             begins = "|".join(re.escape(self.message[:n]) for n in range(len(self.message)))
             self.headless = re.compile(rf" to={name}{re.escape(self.message)}")
             self.headless_begin = re.compile(rf"(?: to={name}(?:{begins})| to=| to| t| )\Z")
+
+    def _regions(self, arguments: Arguments | None) -> frozenset[int]:
+        """Regions that an output can be in: a state in another one is of another grammar."""
+        found = {CONTENT}
+        if self.messages is not None:
+            found = {MESSAGE_HEADER, BETWEEN, BODY_REASONING, BODY_CONTENT, BODY_DROPPED, JSON}
+        if self.reasoning is not None:
+            found |= {REASONING, *([LABEL] if self.label else [])}
+        if self.forced:
+            found |= {BODY_DROPPED, *([JSON] if self.forced == "object" else [])}
+        if self.tools is not None:
+            found |= {OPENED, IN_SECTION, HEADER, AFTER}
+            if isinstance(arguments, Json) or (self.params and self.params.json_body):
+                found.add(JSON)
+            if self.members is not None:
+                found.add(MEMBERS)
+            if self.params is not None:
+                found |= {PARAMS, KEY, TO_VALUE, VALUE}
+            if self.delimiter:
+                found.add(LITERALS)
+            if isinstance(arguments, Python):
+                found.add(PYTHON)
+            if self.prefix:
+                found.add(ELEMENTS)
+        return frozenset(found)

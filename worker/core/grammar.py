@@ -267,6 +267,7 @@ class Tools:
     noise: markup that is dropped from content.
     suffixed, spelled: as in `Reasoning`.
     ids: how ids of calls look where the model writes none.
+    always_native: a forced choice is written in this syntax whatever the server's option says.
     atoms: tokens that literals are made of, where a literal is not one token.
     """
 
@@ -286,6 +287,7 @@ class Tools:
     gap: str = "strip"
     ends_reasoning: bool = False
     ids: Literal["default", "functions", "nine"] = "default"
+    always_native: bool = False
     atoms: tuple[str, ...] = ()
     tentative: bool = False
     tail: tuple[str, ...] = ()

@@ -79,7 +79,7 @@ def body_of(run: Run, header: str) -> int:
     word = _WORD.match(after)
     channel = word[1] if word else ""
     if channel in messages.reasoning:
-        return BODY_REASONING
+        return BODY_REASONING if run.request.keeps_reasoning else BODY_DROPPED
     if channel in messages.content or (not after and not channel):
         return BODY_CONTENT
     return BODY_DROPPED
@@ -174,7 +174,9 @@ def finish_body(run: Run) -> None:
     if run.region == MESSAGE_HEADER:
         text, run.held = run.held, ""
         run.buf, run.pos = text, 0
-        if text and not (run.c.channel and run.c.channel in text) and not " to=".startswith(text):
+        # a header that was cut says nothing; text that never was one does, and only the first message has no role
+        cut = run.c.channel and run.c.channel in text
+        if text and not (cut or text.startswith("assistant") or " to=".startswith(text)):
             _no_header(run, len(text))
     elif run.region in (BODY_REASONING, BODY_CONTENT):
         text = run.prose(run.held)

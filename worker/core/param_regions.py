@@ -187,8 +187,6 @@ def value(run: Run) -> bool:
                 return run.wait(pos)
             if buf[pos] == "\n":
                 pos += 1
-            elif buf.startswith("\r\n", pos):
-                pos += 2
             run.flags |= LINE
         elif c.params.trim == "strip":
             if not run.skip_space():
@@ -227,8 +225,6 @@ def value(run: Run) -> bool:
     elif stop > pos and buf[stop - 1] == "\n":
         # a newline may belong to the closer, and tells that what follows stands at the start of a line
         stop -= 1
-        if stop > pos and buf[stop - 1] == "\r":
-            stop -= 1
     if stop > pos:
         _say(run, _text(run, buf[pos:stop]))
         run.flags &= ~LINE
@@ -266,7 +262,7 @@ def _character(match: re.Match[str]) -> str:
 
 def _trimmed(trim: str, buf: str, pos: int, stop: int) -> int:
     if trim == "newline" and stop > pos and buf[stop - 1] == "\n":
-        return stop - 2 if stop - 1 > pos and buf[stop - 2] == "\r" else stop - 1
+        return stop - 1
     if trim == "strip":
         return pos + len(buf[pos:stop].rstrip(SPACE))
     return stop
@@ -292,8 +288,8 @@ def _decide(run: Run, buf: str, begin: int, match: re.Match[str]) -> int:
     assert space is not None
     after = space.end()
     if after == len(buf):
-        if run.ending:
-            return CLOSE
+        if run.ending:  # an output that was cut may have gone on with the value: only its own closer is sure
+            return TEXT if run.reason == "length" and literal != c.param_close else CLOSE
         return WAIT if after - match.end() <= MAX_SPACE else TEXT
     rest = buf[after:]
     for follower in followers:

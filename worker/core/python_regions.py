@@ -190,7 +190,7 @@ def _value(run: Run) -> bool:
             run.mode = mode - _ESCAPE
             pos += 1
         elif mode:
-            quote = _QUOTES[mode]
+            quote = _QUOTES.get(mode, "'")
             match = re.compile(rf"[\\\n{quote[0]}]").search(buf, pos)
             if match is None:
                 parts.append(buf[pos:])

@@ -8,9 +8,10 @@ and where the outcome is written is not known here (`worker/drain.py`, `worker/s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -33,6 +34,7 @@ class Core:
     prepare = staticmethod(step.prepare)
     derender_step = staticmethod(step.derender_step)
     derender = staticmethod(step.derender)
+    derender_completions = staticmethod(step.derender_completions)
     derender_call = staticmethod(derender_call)
 
 
@@ -78,6 +80,7 @@ class Outcome:
     closed: final status, when this entry ended the request.
     dead: reason to put the entry on the dead-letter stream.
     dropped: why the entry had no effect (it was seen before, or came after the end).
+    reply_to: second stream for the replies. private: the only one; the request leaves no reply stream and no status.
     """
 
     open: Open | None = None
@@ -88,6 +91,7 @@ class Outcome:
     dead: str | None = None
     dropped: str | None = None
     reply_to: str | None = None
+    private: bool = False
 
 
 class InternalError(RequestError):
@@ -104,6 +108,16 @@ class IdleTooLong(RequestError):
     type = "TimeoutError"
 
 
+class Answer(Protocol):
+    def __call__(self, endpoint: str, body: bytes, *, request_id: str, limits: Limits) -> bytes:
+        """The JSON answer to a call. Raises RequestError."""
+        ...
+
+
+class _Address(msgspec.Struct):
+    reply_to: str | None = None
+
+
 class _EngineError(msgspec.Struct):
     error: Any
 
@@ -113,8 +127,10 @@ MAX_CHOICES = 1024
 
 _encode = msgspec.json.Encoder().encode
 _context_decoder = msgspec.json.Decoder(RequestContext)
+_address_decoder = msgspec.json.Decoder(_Address)
 _chunk_decoder = msgspec.json.Decoder(GenerateChunk)
 _response_decoder = msgspec.json.Decoder(GenerateResponse)
+_responses_decoder = msgspec.json.Decoder(list[GenerateResponse])
 _engine_error_decoder = msgspec.json.Decoder(_EngineError)
 
 
@@ -156,10 +172,19 @@ class Session:
 
     models: the served model of a name (None: the default one); raises UnknownModel.
     limits: size and depth of payloads, checked before they are decoded.
+    others: answers the endpoints of calls that are no derendering (`worker/render.py`), by their path.
     """
 
-    def __init__(self, models: Models, *, core: Core | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        models: Models,
+        *,
+        core: Core | None = None,
+        limits: Limits | None = None,
+        others: Mapping[str, Answer] | None = None,
+    ) -> None:
         self.models = models
+        self.others = others or {}
         self.core = core or Core()
         self.limits = limits or Limits()
 
@@ -172,9 +197,8 @@ class Session:
         Bad input never raises: it becomes an error reply and a dead letter.
         """
         fields = entry.fields
-        raw_id = fields.get(keys.REQUEST, b"")
-        request_id = raw_id.decode("ascii", "replace")
-        if not keys.valid_request_id(request_id):
+        request_id = fields.get(keys.REQUEST, b"").decode("ascii", "replace")
+        if opened is None and not keys.valid_request_id(request_id):
             return Outcome(dead="invalid or missing request_id")
         try:
             if keys.RESPONSE in fields or keys.CALL in fields:
@@ -185,16 +209,31 @@ class Session:
                 return self._not_open(entry, status)
             return self._live(entry, opened)
         except RequestError as error:
-            return self.fail(opened.state if opened else None, error, status=status)
+            return self.fail(opened.state if opened else None, error, status=status, entry=entry)
 
-    def fail(self, state: RequestState | None, error: RequestError, *, status: str | None = None) -> Outcome:
+    def fail(
+        self,
+        state: RequestState | None,
+        error: RequestError,
+        *,
+        status: str | None = None,
+        entry: Entry | None = None,
+    ) -> Outcome:
         """End a request with an error reply and tell the engine's side; the entry goes to the dead letters.
 
-        state: of the request, if it is open; status: of one that is not.
+        state: of the request, if it is open; status: of one that is not. entry: the one that failed; a call that waits
+        for its answer elsewhere is answered there, and its caller's mistakes are not kept.
         """
+        if entry is not None and (answer_to := _answer_to(entry)) is not None:
+            reply = Reply(1, {keys.ERROR: _encode(error.body()), keys.DONE: keys.STATUS_FAILED.encode()})
+            dead = error.message if error.code >= 500 else None
+            return Outcome(replies=[reply], reply_to=answer_to, private=True, dead=dead)
         if state is None and status in keys.CLOSED:
             return Outcome(dead=error.message)
-        return self._end(state, error.body(), dead=error.message, cancel=state is not None)
+        outcome = self._end(state, error.body(), dead=error.message, cancel=state is not None)
+        if state is None and entry is not None:
+            outcome.reply_to = _named_reply_to(entry)
+        return outcome
 
     def _end(
         self, state: RequestState | None, body: ErrorBody, *, dead: str | None = None, cancel: bool = False
@@ -212,6 +251,9 @@ class Session:
         """An entry that is not `open`, of a request that is not open either."""
         if status in keys.CLOSED or entry.fields.get(keys.CONTROL) == keys.CONTROL_TIMEOUT:
             return Outcome(dropped="closed")
+        if entry.fields.get(keys.CONTROL) == keys.CONTROL_ABORT and keys.SEQ not in entry.fields:
+            # Whole work that its client does not wait for any more: what it will say is dropped.
+            return Outcome(closed=keys.STATUS_ABORTED, signals=[Signal("abort")])
         if keys.SEQ in entry.fields:  # a numbered request whose open was lost: its reader is told
             return self._end(
                 None,
@@ -271,23 +313,22 @@ class Session:
 
     def _live(self, entry: Entry, opened: Open) -> Outcome:
         state, request = opened
-        seq = _integer(entry, keys.SEQ)
+        seq = _integer(entry, keys.SEQ) if keys.SEQ in entry.fields else None
         if state.seq is not None and seq is not None:
             if seq <= state.seq:
                 return Outcome(open=opened, dropped="duplicate")
             if seq != state.seq + 1:
                 raise RequestError(f"entries of the request were lost: {seq} follows {state.seq}", param="seq")
-            state = replace(state, seq=seq)
         elif state.seq is not None and keys.CHUNK in entry.fields:
             raise RequestError("the request numbers its entries, but this one has no seq", param="seq")
         if entry.fields.get(keys.CONTROL) == keys.CONTROL_TIMEOUT:
             return self._timeout(entry, opened)
-        run = _Run(self.core, request, replace(state, active=max(state.active, entry.time_ms)))
+        run = _Run(self.core, request, state, seq=seq, time_ms=entry.time_ms)
         payload = entry.fields.get(keys.CHUNK)
         if payload is not None and payload.strip() != b"[DONE]":
             if (error := self._chunk(run, entry, payload)) is not None:
                 return self._end(run.state, error, dead=error.error.message)
-            return run.outcome(keys.STATUS_FINISHED if run.complete and not run.state.usage_due else None)
+            return run.outcome(keys.STATUS_FINISHED if run.complete and not run.usage_due else None)
         control = keys.CONTROL_DONE if payload is not None else entry.fields.get(keys.CONTROL)
         match control:
             case keys.CONTROL_DONE | keys.CONTROL_ABORT:
@@ -321,16 +362,17 @@ class Session:
             if (error := _engine_error(payload)) is not None:
                 return error
             raise
-        prompt = _integer(entry, keys.PROMPT) or 0
-        if prompt >= run.state.prompts:
-            raise RequestError(f"prompt {prompt} is out of range: the request has {run.state.prompts}", param="prompt")
+        prompt = _integer(entry, keys.PROMPT) or 0 if keys.PROMPT in entry.fields else 0
+        prompts, n = run.before.prompts, run.before.n
+        if prompt >= prompts:
+            raise RequestError(f"prompt {prompt} is out of range: the request has {prompts}", param="prompt")
         choices = chunk.choices
         if not choices:
             run.usage_event(chunk, prompt)
             return None
         for choice in choices:
-            if choice.index >= run.state.n:
-                raise RequestError(f"choice index {choice.index} is out of range: the request has n = {run.state.n}")
+            if choice.index >= n:
+                raise RequestError(f"choice index {choice.index} is out of range: the request has n = {n}")
         if len(choices) > 1:
             for choice in choices[:-1]:
                 run.step(replace(chunk, choices=[choice], usage=None, metrics=None), choice, prompt)
@@ -341,47 +383,100 @@ class Session:
     # --- whole work ---------------------------------------------------------------------------------------------------
 
     def _whole(self, entry: Entry, request_id: str, opened: Open | None, status: str | None) -> Outcome:
+        call = entry.fields.get(keys.CALL)
+        if call is not None and (answer_to := _answer_to(entry)) is not None:
+            reply = self._answered(entry, request_id, call)
+            return Outcome(open=opened, replies=[reply], reply_to=answer_to, private=True)
         if opened is not None:  # leave the open request alone
             return Outcome(open=opened, dead="request id is in use")
         if status in keys.CLOSED:
             return Outcome(dropped="closed")
-        reply_to = None
-        if (call := entry.fields.get(keys.CALL)) is not None:
-            answer = self.core.derender_call(
-                self.models, call, request_id=request_id, created=entry.time_ms // 1000, limits=self.limits
-            )
+        if call is not None:
+            return Outcome(replies=[self._answered(entry, request_id, call)], closed=keys.STATUS_FINISHED)
+        if keys.OPEN not in entry.fields:
+            raise RequestError("a response needs its context in the same entry", param="open")
+        context, request, _ = self._context(entry, request_id)
+        payload = entry.fields[keys.RESPONSE]
+        if payload.lstrip().startswith(b"[") and context.kind == "completion":
+            responses = validate.decode(_responses_decoder, payload, self.limits)
+            answer = _encode(self.core.derender_completions(request, responses))
         else:
-            if keys.OPEN not in entry.fields:
-                raise RequestError("a response needs its context in the same entry", param="open")
-            response = validate.decode(_response_decoder, entry.fields[keys.RESPONSE], self.limits)
-            context, request, _ = self._context(entry, request_id)
-            reply_to = context.reply_to
-            answer = _encode(self.core.derender(request, response))
-        reply = Reply(1, {keys.RESPONSE: answer, keys.DONE: keys.STATUS_FINISHED.encode()})
-        return Outcome(replies=[reply], closed=keys.STATUS_FINISHED, reply_to=reply_to)
+            answer = _encode(self.core.derender(request, validate.decode(_response_decoder, payload, self.limits)))
+        return Outcome(replies=[_last_reply(answer)], closed=keys.STATUS_FINISHED, reply_to=context.reply_to)
+
+    def _answered(self, entry: Entry, request_id: str, call: bytes) -> Reply:
+        endpoint = entry.fields.get(keys.ENDPOINT, b"").decode("utf-8", "replace") or None
+        if endpoint is not None and endpoint in self.others:
+            return _last_reply(self.others[endpoint](endpoint, call, request_id=request_id, limits=self.limits))
+        created = entry.time_ms // 1000
+        answer = self.core.derender_call(
+            self.models, call, endpoint=endpoint, request_id=request_id, created=created, limits=self.limits
+        )
+        return _last_reply(answer)
+
+
+def _last_reply(answer: bytes) -> Reply:
+    return Reply(1, {keys.RESPONSE: answer, keys.DONE: keys.STATUS_FINISHED.encode()})
+
+
+def _named_reply_to(entry: Entry) -> str | None:
+    """Second stream of a context that was refused: whoever waits there hears of the refusal."""
+    try:
+        name = _address_decoder.decode(entry.fields.get(keys.OPEN, b"{}")).reply_to
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return name if name is not None and keys.valid_reply_to(name) else None
+
+
+def _answer_to(entry: Entry) -> str | None:
+    """Where a call wants its answer; None: on its reply stream (an impossible name too)."""
+    name = entry.fields.get(keys.ANSWER_TO, b"").decode("ascii", "replace")
+    return name if keys.CALL in entry.fields and keys.valid_reply_to(name) else None
 
 
 class _Run:
-    """The work of one entry: replies so far and the state after them."""
+    """The work of one entry: replies so far, and what of the state they change.
 
-    def __init__(self, core: Core, request: PreparedRequest, state: RequestState) -> None:
+    before: the state that the entry found; `state` is the one after it, made once.
+    """
+
+    def __init__(
+        self, core: Core, request: PreparedRequest, before: RequestState, *, seq: int | None, time_ms: int
+    ) -> None:
         self.core = core
         self.request = request
-        self.state = state
+        self.before = before
+        self.seq = before.seq if seq is None or before.seq is None else seq
+        self.active = max(before.active, time_ms)
+        self.choices = before.choices
+        self.number = before.replies
+        self.usage_due = before.usage_due
         self.replies: list[Reply] = []
         self.signals: list[Signal] = []
 
     @property
+    def state(self) -> RequestState:
+        return replace(
+            self.before,
+            seq=self.seq,
+            active=self.active,
+            choices=self.choices,
+            replies=self.number,
+            usage_due=self.usage_due,
+        )
+
+    @property
     def complete(self) -> bool:
-        choices = self.state.choices
-        return len(choices) == self.state.prompts * self.state.n and all(state.finish for state in choices.values())
+        """Every choice of every prompt has finished."""
+        choices = self.choices
+        return len(choices) == self.before.prompts * self.before.n and all(state.finish for state in choices.values())
 
     def step(self, chunk: GenerateChunk, choice: GenerateStreamChoice, prompt: int) -> None:
         """One step of one choice; a choice that has finished only counts."""
-        flat = prompt * self.state.n + choice.index
-        before = self.state.choices.get(flat)
+        flat = prompt * self.before.n + choice.index
+        before = self.choices.get(flat)
         reply, after = self.core.derender_step(self.request, chunk, before, prompt=prompt)
-        self.state = replace(self.state, choices={**self.state.choices, flat: after})
+        self.choices = {**self.choices, flat: after}
         if reply.choices:
             self._reply(reply, flat, after)
         if after.stopped and not (before and before.stopped):
@@ -389,51 +484,50 @@ class _Run:
 
     def usage_event(self, chunk: GenerateChunk, prompt: int) -> None:
         """An event without choices. With several prompts each engine stream has its own; the sum is sent at the end."""
-        if self.state.prompts > 1 and chunk.usage is not None:
+        if self.before.prompts > 1 and chunk.usage is not None:
             return
         if chunk.usage is None and chunk.metrics is None:
             return
         reply, _ = self.core.derender_step(self.request, chunk, None, prompt=prompt)
         self._reply(reply, None, None)
         if chunk.usage is not None:
-            self.state = replace(self.state, usage_due=False)
+            self.usage_due = False
 
     def abort(self) -> bool:
         """Finish every choice that has not finished, with "abort". Says whether there was one."""
         found = False
-        for flat in range(self.state.prompts * self.state.n):
-            state = self.state.choices.get(flat)
+        for flat in range(self.before.prompts * self.before.n):
+            state = self.choices.get(flat)
             if state is not None and state.finish:
                 continue
             found = True
-            prompt, index = divmod(flat, self.state.n)
+            prompt, index = divmod(flat, self.before.n)
             choice = GenerateStreamChoice(index=index, token_ids=[], finish_reason="abort")
             self.step(GenerateChunk(choices=[choice]), choice, prompt)
         return found
 
     def usage(self) -> None:
         """The usage chunk that was asked for and that the engine has not sent, from our own counts."""
-        if not self.state.usage_due:
+        if not self.usage_due:
             return
-        completion = sum(state.tokens for state in self.state.choices.values())
-        prompt = self.state.prompt_tokens or 0
+        completion = sum(state.tokens for state in self.choices.values())
+        prompt = self.before.prompt_tokens or 0
         usage = Usage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
         reply, _ = self.core.derender_step(self.request, GenerateChunk(choices=[], usage=usage), None)
         self._reply(replace(reply, usage=usage), None, None)  # the step knows one prompt, this is the sum of all
-        self.state = replace(self.state, usage_due=False)
+        self.usage_due = False
 
     def _reply(self, reply: ChatCompletionChunk | CompletionChunk, flat: int | None, state: StreamState | None) -> None:
-        number = self.state.replies + 1
-        self.state = replace(self.state, replies=number)
+        self.number += 1
         fields = {keys.CHUNK: _encode(reply)}
         if flat is not None:
             fields[keys.INDEX] = b"%d" % flat
             fields[keys.STREAM_STATE] = _encode(state)
-        self.replies.append(Reply(number, fields))
+        self.replies.append(Reply(self.number, fields))
 
     def outcome(self, closed: str | None) -> Outcome:
         """What the entry changes. With several prompts, the usage is sent once all of them have finished."""
-        if closed is None and self.complete and self.state.prompts > 1:
+        if closed is None and self.before.prompts > 1 and self.complete:
             self.usage()
             closed = keys.STATUS_FINISHED
         if closed is not None:
@@ -443,7 +537,7 @@ class _Run:
             replies=self.replies,
             signals=self.signals,
             closed=closed,
-            reply_to=self.state.reply_to,
+            reply_to=self.before.reply_to,
         )
 
 

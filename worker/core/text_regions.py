@@ -28,6 +28,7 @@ from worker.core.run_constants import (
     AFTER_CALL,
     ARRAY,
     BARE,
+    BODY_DROPPED,
     CONTENT,
     ELEMENTS,
     FRESH,
@@ -190,6 +191,9 @@ def _unmarked(run: Run) -> bool | None:
     if char and not first and char == tools.separator:
         run.pos += 1
         char = _skip_blank(run)
+    if run.c.forced and char and char not in run.c.unmarked:
+        run.region = BODY_DROPPED  # a forced list that is none: no calls, and no content either
+        return True
     rest = run.buf[run.pos : run.pos + MAX_LITERAL]
     other = bool(char) and (char not in run.c.unmarked or any(rest.startswith(opener) for opener in run.c.call))
     if run.pos - start > MAX_SPACE or (run.ending and not char) or other:
@@ -202,7 +206,8 @@ def _unmarked(run: Run) -> bool | None:
     else:
         run.region = MEMBERS
     run.raw = run.buf[start : run.pos] if not first else ""
-    run.flags |= UNDECIDED
+    if not run.c.forced:
+        run.flags |= UNDECIDED
     return True
 
 
@@ -217,7 +222,7 @@ def _opened(run: Run, action: int, space: str, opener: str, in_reasoning: bool) 
         run.flags |= BARE
     run.phase = action
     run.raw = space + opener
-    run.scalar = str(len(space))
+    run.kind = len(space)
     undecided = c.undecided_section if action == SECTION else c.undecided_call
     run.region = OPENED
     if not undecided:
@@ -228,10 +233,11 @@ def _accept(run: Run) -> None:
     """The opener is one: settle the whitespace before it and go on to the call."""
     c, tools = run.c, run.c.tools
     assert tools is not None
-    space = run.raw[: int(run.scalar)]
+    space = run.raw[: run.kind]
     action = run.phase
     run.phase = 0
-    run.raw = run.scalar = ""
+    run.raw = ""
+    run.kind = 0
     if space and not run.flags & FROM_REASONING and run.flags & SEEN and not run.flags & AFTER_CALL:
         if tools.gap == "keep":
             run.say_content(space)
@@ -250,12 +256,13 @@ def _reject(run: Run) -> bool:
     """The opener was prose: what was held is text of the region it stood in."""
     tools = run.c.tools
     assert tools is not None
-    space = run.raw[: int(run.scalar)]
+    space = run.raw[: run.kind]
     opener = run.raw[len(space) :]
     run.region = REASONING if run.flags & FROM_REASONING else CONTENT
     run.flags &= ~(FROM_REASONING | BARE | STRIP)
     run.phase = 0
-    run.raw = run.scalar = ""
+    run.raw = ""
+    run.kind = 0
     rest = run.buf[run.pos :]
     if tools.release == "all":
         if not run.flags & (SEEN if run.region == CONTENT else SEEN_REASONING):

@@ -374,4 +374,17 @@ SAMPLES: list[Sample] = [
     Sample("phi4-two", "phi4_mini_json", None, 'Ok functools[{"name": "now"}, {"name": "now", "parameters": {"a": 1}}]',
            content="Ok", calls=[("now", {}), ("now", {"a": 1})]),
     Sample("phi4-space-is-text", "phi4_mini_json", None, 'functools [{"name": "now"}]', content='functools [{"name": "now"}]'),
+    # --- LongCat, InternLM --------------------------------------------------------------------------------------------
+    Sample("longcat-call", "longcat", None, 'So.\n<longcat_tool_call>\n{"name": "now", "arguments": {"a": 1}}\n'
+           "</longcat_tool_call>", content="So.", calls=[("now", {"a": 1})]),
+    Sample("longcat-two", "longcat", None, '<longcat_tool_call>{"name": "now"}</longcat_tool_call>\n<longcat_tool_call>'
+           '{"name": "now"}</longcat_tool_call> ok', content=" ok", calls=[("now", {}), ("now", {})]),
+    Sample("longcat-hermes-tag-is-text", "longcat", None, '<tool_call>{"name": "now"}</tool_call>',
+           content='<tool_call>{"name": "now"}</tool_call>'),
+    Sample("internlm-call", "internlm", None, 'Look.<|action_start|><|plugin|>\n{"name": "now", "parameters": {"a": 1}}'
+           "<|action_end|>", content="Look.", calls=[("now", {"a": 1})]),
+    Sample("internlm-other-action-is-text", "internlm", None, "<|action_start|><|interpreter|>x",
+           content="<|action_start|><|interpreter|>x"),
+    Sample("internlm-cut", "internlm", None, '<|action_start|><|plugin|>{"name": "now", "parameters": {"a": 1}}', cut=True,
+           finish="length"),
 ]  # fmt: skip

@@ -3,8 +3,6 @@
 Source: chat templates of Hermes 2 Pro and Qwen3.
 """
 
-from dataclasses import replace
-
 from worker.core.grammar import Members, Tools
 
 TOOLS = Tools(
@@ -12,11 +10,4 @@ TOOLS = Tools(
     call=("<tool_call>",),
     close="</tool_call>",
     arguments=Members(),
-)
-
-LONGCAT = replace(
-    TOOLS,
-    source="chat template of LongCat-Flash-Chat",
-    call=("<longcat_tool_call>",),
-    close="</longcat_tool_call>",
 )
