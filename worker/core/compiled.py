@@ -198,6 +198,9 @@ class Compiled:
         self.symbols = symbols = Symbols(vocabulary, active, unused, spelled)
         lit = symbols.compile
         self.prose = symbols.framing if messages else symbols.prose
+        if messages and messages.tools:  # markup of calls is framing in tools' bodies only
+            calls = set(messages.tools.markers) - set(messages.framing)
+            self.prose = symbols.framing | {ord(symbols.atoms[one]): one for one in calls if one in symbols.atoms}
 
         # --- text regions -------------------------------------------------------------------------------------------
         openers: dict[str, int] = {}

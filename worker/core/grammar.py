@@ -397,8 +397,13 @@ class Messages:
 
     @property
     def markers(self) -> tuple[str, ...]:
+        return (*self.framing, *(self.tools.markers if self.tools else ()))
+
+    @property
+    def framing(self) -> tuple[str, ...]:
+        """The literals that frame messages."""
         own = (self.start, self.channel, self.message, self.constrain, *self.ends, *(one for one, _ in self.kinds))
-        return tuple(literal for literal in (*own, *(self.tools.markers if self.tools else ())) if literal)
+        return tuple(literal for literal in own if literal)
 
 
 Grammar = Reasoning | Tools | Messages
