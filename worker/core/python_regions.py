@@ -10,6 +10,7 @@ from typing import Any
 
 from worker.core.coerce import dump
 from worker.core.compiled import SYMBOL
+from worker.core.grammar import Python
 from worker.core.json_scan import MAX_DEPTH
 from worker.core.run import Run
 from worker.core.run_constants import (
@@ -88,7 +89,16 @@ def _calls(run: Run) -> bool | None:
         char = run.skip_space()
         if not char:
             return False
-        if run.phase == START:
+        close = run.c.close
+        if close and run.phase in (NAME, NEXT_CALL) and not run.flags & UNDECIDED:
+            rest = buf[run.pos : run.pos + len(close)]
+            if rest == close:
+                return _leave(run)
+            if close.startswith(rest) and not run.ending:
+                return run.wait(run.pos)
+        if run.phase == START and not _brackets(run):
+            run.phase = NAME
+        elif run.phase == START:
             if char != "[":
                 return None
             run.pos += 1
@@ -146,8 +156,15 @@ def _calls(run: Run) -> bool | None:
         elif char == "]":
             run.pos += 1
             return _leave(run)
+        elif not _brackets(run):
+            run.phase = NAME
         else:
             return None
+
+
+def _brackets(run: Run) -> bool:
+    arguments = run.c.tools.arguments if run.c.tools else None
+    return not isinstance(arguments, Python) or arguments.brackets
 
 
 def _hold(run: Run) -> bool:
