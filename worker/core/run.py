@@ -18,6 +18,7 @@ from worker.core.run_constants import (
     ARRAY,
     BAD,
     BARE,
+    BODY_DROPPED,
     CALL_FLAGS,
     CONTENT,
     MUTE,
@@ -196,7 +197,7 @@ class Run:
 
     def to_content(self) -> None:
         """Back to content after a call or a section."""
-        self.region = CONTENT
+        self.region = CONTENT if self.c.messages is None else BODY_DROPPED
         self.flags = (self.flags | STRIP | AFTER_CALL) & ~(ARRAY | BARE)
 
     def call_over(self) -> None:
