@@ -33,7 +33,7 @@ BATCH_BYTES = 1024 * 1024
 SLICE_S = 0.005
 """Work between two publishes, and so between two turns of the event loop: no partition waits longer for another."""
 
-BULK_SLICE_S = 0.001
+BULK_SLICE_S = 0.0005
 BULK_ENTRIES = 16
 BULK_PAUSE_MS = 50
 """While live chunks come: work on whole responses in one turn, how many are read at once, and how long a wait for live
