@@ -217,13 +217,14 @@ class Reader:
                     answer = await read
                 finally:
                     changed.cancel()
-                    read.cancel()
-                    await asyncio.wait([read, changed])  # the connection goes back to the pool without a read on it
+                    await end(read)  # the connection goes back to the pool without a read on it
                 if self._backoff.failures:
                     logger.info("Redis is back")
                     self._backoff.failures = 0
                 for key, entries in answer or ():
                     for followed in self._followed.get(key, ()):
+                        if _number(followed.last) < _number(cursors[key]):
+                            continue  # came during this read, and is further back: the next one is for it too
                         fresh = [entry for entry in entries if _number(entry[0]) > _number(followed.last)]
                         if fresh:
                             followed.last = fresh[-1][0]

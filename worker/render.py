@@ -326,9 +326,8 @@ def _call(call: Any, path: str) -> dict[str, Any]:
 
 
 def _sampling(request: _Chat | _Completion, template: Template) -> dict[str, Any]:
-    params = {
-        name: template.generation_config[name] for name in _GENERATION_CONFIG if name in template.generation_config
-    }
+    defaults = template.generation_config
+    params = {name: defaults[name] for name in _GENERATION_CONFIG if defaults.get(name) is not None}
     for name in _SAMPLING:
         value = getattr(request, name)
         if value is not None:

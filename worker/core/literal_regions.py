@@ -6,13 +6,14 @@ import json
 import re
 from json.encoder import encode_basestring
 
-from worker.core.coerce import dump, number_text
+from worker.core.coerce import dump, json_or_string, number_text
 from worker.core.json_scan import MAX_DEPTH
 from worker.core.run import Run
 from worker.core.run_constants import (
     AFTER,
     GOOD,
     MAX_HEADER,
+    MAX_VALUE,
 )
 
 KEY, KEY_TEXT, COLON, VALUE, STRING, BARE, NEXT, FIRST_VALUE, KEY_STRING = range(9)
@@ -42,7 +43,12 @@ def literals(run: Run) -> bool:
             if not found:
                 stop = c.string_end.hold(buf, run.pos)
             text = run.literal(buf[run.pos : stop])
-            if phase == STRING:
+            if phase == STRING and c.decoded:
+                run.value += text
+                if len(run.value) > MAX_VALUE:
+                    run.value = ""
+                    return _broken(run)
+            elif phase == STRING:
                 run.write(encode_basestring(text)[1:-1])
             else:
                 run.key = (run.key + text)[:MAX_HEADER]
@@ -50,7 +56,8 @@ def literals(run: Run) -> bool:
                 return run.wait(stop)
             run.pos = stop + len(delimiter)
             if phase == STRING:
-                run.write('"')
+                run.write(json_or_string(run.value) if c.decoded else '"')
+                run.value = ""
                 run.phase = NEXT
             else:
                 run.phase = COLON
@@ -125,7 +132,8 @@ def _structural(run: Run, char: str, begins: bool) -> bool:
         run.mode = 1
         if begins:
             run.pos += len(run.c.delimiter)
-            run.write('"')
+            if not run.c.decoded:
+                run.write('"')
             run.phase = STRING
         elif char in "{[":
             if len(run.stack) >= MAX_DEPTH:

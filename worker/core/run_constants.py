@@ -24,7 +24,8 @@ from __future__ import annotations
     BODY_REASONING,
     BODY_CONTENT,
     BODY_DROPPED,
-) = range(20)
+    ELEMENTS,
+) = range(21)
 
 # Flags.
 SEEN_REASONING = 1  # reasoning other than whitespace was said
@@ -47,8 +48,10 @@ STREAMING = 1 << 16  # the value is a string, said as it comes
 SKIPPING = 1 << 17  # a repeated parameter: the first one stays
 ARRAY = 1 << 18  # inside a list of calls
 BARE = 1 << 19  # the call stands outside a section
+RAW = 1 << 20  # inside a CDATA section of a value
+IN_MATH = 1 << 21  # inside LaTeX, where backslashes are kept
 
-CALL_FLAGS = OPEN | MUTE | WROTE | GOOD | BAD | LINE | FRESH | UNDECIDED | HAS_ARGUMENTS | STREAMING | SKIPPING
+CALL_FLAGS = OPEN | MUTE | WROTE | GOOD | BAD | LINE | FRESH | UNDECIDED | HAS_ARGUMENTS | STREAMING | SKIPPING | RAW
 """Those that are forgotten when a call ends."""
 
 SPACE = " \t\r\n"
@@ -59,3 +62,5 @@ MAX_UNDECIDED = 256
 MAX_VALUE = 16 * 1024
 MAX_SCALAR_VALUE = 64
 MAX_KEYS = 64
+MAX_RECIPIENT = 64
+MAX_ELEMENTS = 128
