@@ -50,6 +50,7 @@ from worker.core.run_constants import (
     JSON,
     KEY,
     LABEL,
+    LINE,
     LITERALS,
     LONG,
     MEMBERS,
@@ -242,7 +243,7 @@ class Parser:
     def _within(self, region: int, state: ParserState, text: str) -> bool:
         """Whether text lies wholly inside a string of the arguments and is passed on as it is."""
         if region == VALUE:
-            plain = state.flags & STREAMING and not state.flags & (FRESH | SKIPPING)
+            plain = state.flags & STREAMING and not state.flags & (FRESH | SKIPPING | LINE)
             return bool(plain) and self.compiled.value_stop.search(text) is None
         inside = region == JSON or (region == MEMBERS and state.phase == json_regions.ARGUMENTS)
         return inside and state.mode == STRING and _STRING_STOP.search(text) is None
