@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from schemas import keys
 from schemas.generate import GenerateChunk, GenerateResponse, GenerateStreamChoice, Usage
+from schemas.inspect import INSPECT
 from schemas.openai import (
     ChatCompletionChunk,
     CompletionChunk,
@@ -33,6 +34,7 @@ from schemas.state import REQUEST_STATE_VERSION, RequestState, StreamState
 from worker.core import step, validate
 from worker.core.calls import Models, derender_call
 from worker.core.errors import RequestError, SchemaError
+from worker.core.inspect import inspect_call
 from worker.core.model import Limits
 from worker.core.step import PreparedRequest
 
@@ -45,6 +47,7 @@ class Core:
     derender = staticmethod(step.derender)
     derender_completions = staticmethod(step.derender_completions)
     derender_call = staticmethod(derender_call)
+    inspect_call = staticmethod(inspect_call)
 
 
 class Entry(NamedTuple):
@@ -438,6 +441,10 @@ class Session:
         if endpoint is not None and endpoint in self.others:
             return _last_reply(self.others[endpoint](endpoint, call, request_id=request_id, limits=self.limits))
         created = entry.time_ms // 1000
+        if endpoint == INSPECT:
+            return _last_reply(
+                self.core.inspect_call(self.models, call, request_id=request_id, created=created, limits=self.limits)
+            )
         answer = self.core.derender_call(
             self.models, call, endpoint=endpoint, request_id=request_id, created=created, limits=self.limits
         )
