@@ -8,7 +8,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint check chaos bench lock clean redis
+.PHONY: help demo test lint check chaos bench lock clean redis browser
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,10 @@ $(VENV)/.dev: requirements/dev.txt pyproject.toml $(VENV)/.created
 redis:
 	@command -v redis-server >/dev/null || { $(call apt_install,redis-server); } \
 		|| echo "redis-server is missing: install Debian's package redis-server, or Redis >= 7.0 in another way" >&2
+
+browser:
+	@command -v chromium >/dev/null || { $(call apt_install,chromium); } \
+		|| echo "chromium is missing: the test that resumes an EventSource in a browser is skipped" >&2
 
 # --- maintenance -----------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Mapping
 
 from derender.__main__ import CommandError
-from worker.settings import Settings, SettingsError, add_options, load
+from worker.config import load_models_of
+from worker.settings import Settings, SettingsError, add_options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    settings = load(Settings, vars(args), environ)
+    settings, models = load_models_of(Settings, vars(args), environ)
     if settings.embedded:
         raise SettingsError(
             "--embedded keeps Redis inside one process, and a worker alone has nobody to work for: "
@@ -23,13 +24,15 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from worker.core.session import Session
     from worker.main import StartError, run_worker, set_up_logging
     from worker.render import ENDPOINTS
-    from worker.tokenizer_cache import TokenizerError, load_models, load_renderer
+    from worker.tokenizer_cache import ServedModels, TokenizerError
 
     set_up_logging(settings.log_level)
     try:
-        models = load_models(settings)
-        renderer = load_renderer(settings, models)
-        run_worker(settings, models, session=Session(models, others=dict.fromkeys(ENDPOINTS, renderer)))
+        served = ServedModels(models)
+        if settings.preload or len(models) == 1:
+            served.preload()
+        session = Session(served, others=dict.fromkeys(ENDPOINTS, served.renderer()))
+        run_worker(settings, served, session=session, reports=served.reports)
     except (StartError, TokenizerError) as error:
         raise CommandError(str(error)) from None
     return 0

@@ -15,7 +15,7 @@ import httpx
 import msgspec
 
 from gateway.settings import BridgeSettings
-from producer.connection import UNREACHABLE, Backoff
+from producer.connection import UNREACHABLE, Backoff, end
 from producer.generate import GenerateQueue, Taken
 from producer.publish import Producer, PublishError, RequestStream
 from schemas import keys
@@ -135,7 +135,7 @@ class Bridge:
         self._slots = asyncio.Semaphore(settings.concurrency)
         self._serving: dict[asyncio.Task[None], Taken] = {}
         self._calls: dict[str, _Call] = {}
-        self._waiting: dict[bytes, Taken] = {}  # taken, and the engine has said nothing yet
+        self._waiting: dict[tuple[int, bytes], Taken] = {}  # taken, and the engine has said nothing yet
         self._room = asyncio.Event()
         self._stopping = asyncio.Event()
 
@@ -153,14 +153,12 @@ class Bridge:
             for loop in loops:
                 if loop.done():
                     loop.result()
-            loops[1].cancel()
+            await end(loops[1])
             if self._serving:
                 await asyncio.wait(list(self._serving), timeout=self.settings.grace_s)
         finally:
             running = dict(self._serving)
-            for task in (stopping, *loops, *running):
-                task.cancel()
-            await asyncio.gather(stopping, *loops, *running, return_exceptions=True)
+            await end(stopping, *loops, *running)
 
     # --- loops --------------------------------------------------------------------------------------------------------
 
@@ -216,16 +214,16 @@ class Bridge:
             await self._persist("signals", step)
 
     def _start(self, taken: Taken) -> None:
-        if taken.entry_id in self._waiting or taken.request_id in self._calls:
+        if taken.place in self._waiting or taken.request_id in self._calls:
             return
-        self._waiting[taken.entry_id] = taken
+        self._waiting[taken.place] = taken
         task = asyncio.create_task(self._serve(taken))
         self._serving[task] = taken
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         taken = self._serving.pop(task)
-        self._waiting.pop(taken.entry_id, None)
+        self._waiting.pop(taken.place, None)
         self._calls.pop(taken.request_id, None)
         self._room.set()
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -292,9 +290,7 @@ class Bridge:
                     task.result()  # raises what it raised
             return [task.result() for task in call.tasks if not task.cancelled()]  # in order of the prompts
         finally:
-            for task in call.tasks:
-                task.cancel()
-            await asyncio.gather(*call.tasks, return_exceptions=True)
+            await end(*call.tasks)
 
     async def _begin(self, call: _Call) -> None:
         """Before anything goes out: from now on no other bridge may take this request."""
@@ -304,7 +300,7 @@ class Bridge:
             if not await self.queue.settle(call.taken):
                 raise Superseded
             call.started = True
-            self._waiting.pop(call.taken.entry_id, None)
+            self._waiting.pop(call.taken.place, None)
 
     async def _stream_one(self, call: _Call, stream: RequestStream, prompt: int | None, body: dict[str, Any]) -> None:
         async def read(response: httpx.Response) -> bytes:
@@ -372,7 +368,7 @@ class Bridge:
         if call is None or not call.started:
             if not await self.queue.settle(taken):
                 raise Superseded
-            self._waiting.pop(taken.entry_id, None)
+            self._waiting.pop(taken.place, None)
         if taken.context is not None:
             stream = await self.producer.open(taken.request_id, taken.context)
         stream = stream or RequestStream(self.producer, taken.request_id, seq=1)

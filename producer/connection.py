@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Any
 
 from redis.asyncio import ConnectionPool
 from redis.asyncio import Redis as Redis
 from redis.exceptions import BusyLoadingError, ConnectionError, ReadOnlyError, TimeoutError
+from redis.exceptions import RedisError as RedisError
 from redis.exceptions import ResponseError as ResponseError
 
 from schemas import keys
@@ -53,6 +55,20 @@ async def read_partitions(redis: Redis, names: Keys, *, wait_s: float = 0.0) -> 
         if loop.time() >= until:
             raise ConfigError(f"{names.config} is not set: no worker has been started on this database")
         await asyncio.sleep(0.05)
+
+
+async def end(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks and wait for their end, whatever it is.
+
+    More than once: redis-py looks at a connection for 0 seconds before it uses it, and a cancellation that meets that
+    time-out is lost with it.
+    """
+    left = {task for task in tasks if not task.done()}
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=0.2)
+    await asyncio.gather(*tasks, return_exceptions=True)  # seen
 
 
 class Backoff:

@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from producer.connection import UNREACHABLE, Backoff, Redis, ResponseError, connect, read_partitions
+from producer.connection import UNREACHABLE, Backoff, Redis, ResponseError, connect, end, read_partitions
 from schemas import keys
 from schemas.keys import Keys
 
@@ -109,9 +108,7 @@ class Reader:
 
     async def aclose(self) -> None:
         if self._pump is not None:
-            self._pump.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._pump
+            await end(self._pump)
         await self.redis.aclose()
 
     async def follow(self, request_id: str, *, after: str = "0") -> AsyncIterator[Reply]:
@@ -227,6 +224,8 @@ class Reader:
                     self._backoff.failures = 0
                 for key, entries in answer or ():
                     for followed in self._followed.get(key, ()):
+                        if _number(followed.last) < _number(cursors[key]):
+                            continue  # came during this read, and is further back: the next one is for it too
                         fresh = [entry for entry in entries if _number(entry[0]) > _number(followed.last)]
                         if fresh:
                             followed.last = fresh[-1][0]

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from schemas.generate import GenerateChunk, GenerateResponse, TokenId
 from schemas.openai import ChatRequest, CompletionRequest
-from schemas.state import StreamState
+from schemas.state import Offset, StreamState
 
 Count = Annotated[int, Meta(ge=0)]
 
@@ -30,7 +30,7 @@ class RequestContext(Struct, frozen=True, omit_defaults=True):
     completion_request: CompletionRequest | None = None
     prompt_token_ids: list[TokenId | list[TokenId] | None] | None = None
     prompt_tokens: Count | list[Count] | None = None
-    created: int | None = None
+    created: Offset | None = None
     reply_to: str | None = None
     fingerprint: str | None = None
 
@@ -45,7 +45,7 @@ class DerenderChatRequest(Struct, frozen=True):
     prompt_token_ids: list[TokenId] | None = None
     chat_request: ChatRequest | None = None
     request_id: str | None = None
-    created: int | None = None
+    created: Offset | None = None
 
 
 class DerenderCompletionRequest(Struct, frozen=True):
@@ -58,7 +58,7 @@ class DerenderCompletionRequest(Struct, frozen=True):
     prompt_token_ids: list[list[TokenId] | None] | None = None
     completion_request: CompletionRequest | None = None
     request_id: str | None = None
-    created: int | None = None
+    created: Offset | None = None
 
 
 class DerenderChatStreamRequest(Struct, frozen=True):
@@ -72,7 +72,7 @@ class DerenderChatStreamRequest(Struct, frozen=True):
     prompt_token_ids: list[TokenId] | None = None
     chat_request: ChatRequest | None = None
     request_id: str | None = None
-    created: int | None = None
+    created: Offset | None = None
 
 
 class DerenderCompletionStreamRequest(Struct, frozen=True):
@@ -86,4 +86,4 @@ class DerenderCompletionStreamRequest(Struct, frozen=True):
     prompt_token_ids: list[TokenId] | None = None
     completion_request: CompletionRequest | None = None
     request_id: str | None = None
-    created: int | None = None
+    created: Offset | None = None

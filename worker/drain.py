@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,9 +19,10 @@ import msgspec
 
 from schemas import keys
 from schemas.state import REQUEST_STATE_VERSION, RequestState
-from worker.core.errors import RequestError, StateMismatch
+from worker.core.errors import ModelNotLoaded, RequestError, StateMismatch
 from worker.core.session import Entry, InternalError, Open, Outcome, Session
-from worker.streams import LANES, UNREACHABLE, Backoff, Commands, Moved, Partition, RedisError
+from worker.core.versions import read_request_state
+from worker.streams import LANES, UNREACHABLE, Backoff, Commands, Moved, Partition, RedisError, end
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +78,25 @@ class Counts:
     poison: int = 0
     timeouts: int = 0
     lost: int = 0
+    chunks: int = 0
+    tokens: int = 0
+    unknown_ids: int = 0
+    taken: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+
+
+class Committed(NamedTuple):
+    """One published batch. step_s: CPU and wall time of its steps; oldest_ms: id of its first entry, Redis' clock;
+    state_bytes: its largest stored state, 0 where it stored none."""
+
+    partition: int
+    entries: int
+    step_s: float
+    oldest_ms: int
+    state_bytes: int
 
 
 class _Broken(NamedTuple):
@@ -108,6 +128,7 @@ class Drain:
     """Drains one partition until `leave()` says so.
 
     leave: asked between batches; true when the worker stops or the partition belongs to another one.
+    on_commit: told of each batch after it was published.
     """
 
     def __init__(
@@ -118,12 +139,15 @@ class Drain:
         *,
         leave: Callable[[], bool] = lambda: False,
         counts: Counts | None = None,
+        on_commit: Callable[[Committed], None] | None = None,
     ) -> None:
         self.partition = partition
         self.session = session
         self.rules = rules
         self.leave = leave
         self.counts = counts or Counts()
+        self.on_commit = on_commit
+        self.active = False  # between taking the partition and leaving it
         self.lanes = {name: _Lane(name) for name in LANES}
         self._known = False  # the cursors are what Redis has, the caches belong to them
         self._open: OrderedDict[bytes, Open | _Broken | None] = OrderedDict()
@@ -142,6 +166,8 @@ class Drain:
         if self.rules.owner_keys and not await self.partition.take():
             return False
         self._lost = False
+        self.active = True
+        self.counts.taken += 1
         for lane in self.lanes.values():
             lane.counted = False
         renewal = asyncio.create_task(self._renew()) if self.rules.owner_keys else None
@@ -170,10 +196,9 @@ class Drain:
                         await self.partition.forgive(lane.name, lane.cursor)
             return True
         finally:
+            self.active = False
             if renewal is not None:
-                renewal.cancel()
-                with suppress(asyncio.CancelledError):
-                    await renewal
+                await end(renewal)
                 with suppress(RedisError, OSError):
                     await asyncio.shield(self.partition.release())
 
@@ -254,17 +279,25 @@ class Drain:
         entries = [lane.buffer[i] for i in range(min(limit, len(lane.buffer)))]
         await self._load(entries)
         batch = _Batch(self.partition, self.rules)
-        until = perf_counter() + SLICE_S
+        start = perf_counter()
         for entry in entries:
-            outcome = self._fold(entry)
+            try:
+                outcome = self._fold(entry)
+            except ModelNotLoaded as missing:
+                if batch.entries:
+                    break  # commit what is done; this entry comes first in the next slice
+                await missing.load()
+                return
             batch.add(lane.name, entry, outcome)
             self._remember(entry, outcome)
-            if batch.bytes > BATCH_BYTES or perf_counter() > until:
+            if batch.bytes > BATCH_BYTES or perf_counter() - start > SLICE_S:
                 break
+        batch.step_s = perf_counter() - start
         await self._commit(lane, batch)
 
     async def _commit(self, lane: _Lane, batch: _Batch) -> None:
         """Publish a batch; meanwhile the next entries are read, which is wasted when the publish fails."""
+        oldest_ms = lane.buffer[0].time_ms
         for _ in range(batch.entries):
             lane.buffer.popleft()
         source, lane.cursor = lane.cursor, batch.last
@@ -288,6 +321,13 @@ class Drain:
         counts.dead += batch.dead
         counts.dropped += batch.dropped
         counts.refused += len(refused)
+        counts.chunks += batch.chunks
+        counts.tokens += batch.tokens
+        counts.unknown_ids += batch.unknown
+        counts.outcomes.update(batch.outcomes)
+        counts.errors.update(batch.errors)
+        if self.on_commit is not None:
+            self.on_commit(Committed(self.partition.number, batch.entries, batch.step_s, oldest_ms, batch.state_bytes))
         for line in refused:
             logger.error("partition %d: %s", self.partition.number, line)
         for cache in (self._open, self._status):
@@ -324,6 +364,8 @@ class Drain:
                 self._open.move_to_end(id_)
             elif keys.valid_request_id(id_.decode("ascii", "replace")):
                 missing[id_] = None
+        self.counts.cache_misses += len(missing)
+        self.counts.cache_hits += len(entries) - len(missing)
         if not missing:
             return
         found = await self.partition.lookup(list(missing))
@@ -337,20 +379,21 @@ class Drain:
     async def _restore(self, request_id: str, raw: bytes, context: bytes | None) -> Open | _Broken:
         """An open request as another worker (or an evicted cache) left it."""
         try:
-            state = _state_decoder.decode(raw)
-            if state.version != REQUEST_STATE_VERSION:
-                raise StateMismatch(f"stored state has version {state.version}, this worker {REQUEST_STATE_VERSION}")
-        except (msgspec.DecodeError, StateMismatch) as error:
+            state = read_request_state(raw)
+        except StateMismatch as error:
             last = await self.partition.last_reply(request_id)
             state = RequestState(version=REQUEST_STATE_VERSION, digest="", created=0, active=0, replies=last)
-            return _Broken(state, InternalError(f"stored state cannot be read: {error}"))
+            return _Broken(state, InternalError(error.message))
         if context is None:
             return _Broken(state, InternalError("the stored context of the request is missing"))
         self.counts.resumed += 1
-        try:
-            return self.session.resume(request_id, state, context)
-        except RequestError as error:
-            return _Broken(state, error)
+        while True:
+            try:
+                return self.session.resume(request_id, state, context)
+            except ModelNotLoaded as missing:
+                await missing.load()
+            except RequestError as error:
+                return _Broken(state, error)
 
     def _fold(self, entry: Entry) -> Outcome:
         id_ = entry.fields.get(keys.REQUEST, b"")
@@ -360,6 +403,8 @@ class Drain:
         for attempt in range(1, STEP_TRIES + 1):
             try:
                 return self.session.fold(entry, opened, status)
+            except ModelNotLoaded:
+                raise
             except Exception as error:  # noqa: BLE001  whatever the step raises costs its own request only
                 # The type alone: messages and tracebacks may quote what the model said.
                 logger.error(
@@ -426,6 +471,10 @@ class _Batch:
         self.rules = rules
         self.last = b""
         self.entries = self.replies = self.bytes = self.dead = self.dropped = 0
+        self.chunks = self.tokens = self.unknown = self.state_bytes = 0
+        self.step_s = 0.0
+        self.outcomes: list[str] = []
+        self.errors: list[str] = []
         self._commands = Commands()
         self._states: dict[bytes, RequestState] = {}
 
@@ -433,6 +482,13 @@ class _Batch:
         self.last = entry.id
         self.entries += 1
         self.dropped += outcome.dropped is not None
+        self.chunks += keys.CHUNK in entry.fields
+        self.tokens += outcome.tokens
+        self.unknown += outcome.unknown
+        if outcome.closed is not None:
+            self.outcomes.append(outcome.closed)
+        if outcome.error is not None:
+            self.errors.append(outcome.error)
         id_ = entry.fields.get(keys.REQUEST, b"")
         if outcome.dropped is None and (outcome.replies or outcome.open or outcome.closed):
             self._request(id_, outcome)
@@ -488,6 +544,7 @@ class _Batch:
         """All commands; the state of a request is written once, as the last of its entries left it."""
         if self._states:
             words = [part for id_, state in self._states.items() for part in (id_, _encode(state))]
+            self.state_bytes = max(map(len, words[1::2]))
             self._commands.add("HSET", self.partition.names.open(self.partition.number), *words)
             self._states = {}
         return self._commands

@@ -33,7 +33,7 @@ from arq.connections import ArqRedis
 from arq.constants import in_progress_key_prefix, job_key_prefix
 from arq.worker import Retry, Worker, func
 
-from worker.streams import FULL, UNREACHABLE, Members, Redis
+from worker.streams import FULL, UNREACHABLE, Members, Redis, end
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +85,7 @@ class PartitionJobs(Worker):
         self.lease_s = lease_s
         self.exclusive = exclusive
         self.stopping = False
+        self._ended = False
         self._full = False
         self._alone: dict[int, asyncio.Task[bool]] = {}
         self._prefix = queue.removesuffix(":jobs") + ":drain:" + ("" if exclusive else members.token + ":")
@@ -122,7 +123,7 @@ class PartitionJobs(Worker):
         await self.members.beat()
         watch = asyncio.create_task(self._watch())
         try:
-            while True:
+            while not self._ended:
                 if watch.done():
                     watch.result()  # raises what ended it
                 try:
@@ -132,9 +133,7 @@ class PartitionJobs(Worker):
                     self._run_alone()
                 await asyncio.sleep(self.poll_delay_s)
         finally:
-            watch.cancel()
-            with suppress(asyncio.CancelledError, *UNREACHABLE):
-                await watch
+            await end(watch)
 
     async def start_jobs(self, job_ids: list[bytes]) -> None:
         wanted = {self.job_id(partition).encode() for partition in range(self.partitions) if self.mine(partition)}
@@ -203,14 +202,13 @@ class PartitionJobs(Worker):
             await asyncio.wait(running, timeout=5.0)
         with suppress(*UNREACHABLE):
             await self.members.leave()  # a last beat may have been on its way
+        self._ended = True
         if self.main_task is not None:
             self.main_task.cancel()
 
     async def abandon(self) -> None:
         """Cancel everything that still runs and wait for it; Redis may be away, the pool stays open."""
         running: list[asyncio.Task[Any]] = [*self.tasks.values(), *self._alone.values()]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await end(*running)
         self.tasks.clear()
         self._alone.clear()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Iterable, Sequence
 from hashlib import sha1
 from typing import Any
@@ -174,6 +175,20 @@ def embedded() -> Redis:
     from fakeredis.aioredis import FakeRedis
 
     return FakeRedis()  # type: ignore[no-any-return]
+
+
+async def end(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks and wait for their end, whatever it is.
+
+    More than once: redis-py looks at a connection for 0 seconds before it uses it, and a cancellation that meets that
+    time-out is lost with it.
+    """
+    left = {task for task in tasks if not task.done()}
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=0.2)
+    await asyncio.gather(*tasks, return_exceptions=True)  # seen
 
 
 class Backoff:
@@ -354,8 +369,17 @@ async def now_ms(redis: Redis) -> int:
     return int(seconds) * 1000 + int(micros) // 1000
 
 
+def state_versions(token: str) -> tuple[int, ...]:
+    """Versions of the states that a worker writes, from the end of its name; `()` where it has none."""
+    end = token.rpartition(":")[2]
+    return tuple(map(int, end.split("."))) if re.fullmatch(r"\d{1,6}\.\d{1,6}", end) else ()
+
+
 class Members:
-    """The live workers, for fair sharing: partition p belongs to worker number p mod W in order of their names."""
+    """The live workers, for fair sharing: partition p belongs to worker number p mod W in order of their names.
+
+    Only those that write the newest state version count: what they have written, an older worker could not go on with.
+    """
 
     def __init__(self, redis: Redis, names: Keys, token: str, *, lease_ms: int = 2000) -> None:
         self.redis = redis
@@ -368,7 +392,9 @@ class Members:
     async def beat(self) -> None:
         """Say that we live and see who else does (by Redis' clock)."""
         members = await self._beat([self.names.workers], [self.token, self.lease_ms])
-        self.live = sorted(member.decode() for member in members)
+        found = sorted(member.decode() for member in members)
+        newest = max(map(state_versions, found), default=())
+        self.live = [member for member in found if state_versions(member) == newest]
 
     async def leave(self) -> None:
         await self.redis.zrem(self.names.workers, self.token)

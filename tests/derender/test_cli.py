@@ -57,7 +57,7 @@ def test_an_unknown_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == f"derender: no verb 'dance'\n\n{usage()}"
 
 
-@pytest.mark.parametrize("verb", ["worker", "replay", "tail", "demo"])
+@pytest.mark.parametrize("verb", ["worker", "replay", "tail", "demo", "top", "doctor"])
 def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as error:
         main([verb, "--help"])
@@ -229,3 +229,36 @@ def test_a_bar_where_a_person_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     with progress(3, "replay", out) as step:
         step()
     assert "replay" in out.getvalue()
+
+
+def test_a_reader_that_leaves_early_is_no_error_to_show() -> None:
+    """As in `derender demo | head`: no traceback, and the exit code of a program that a pipe ended."""
+    command = [sys.executable, "-u", "-m", "derender", "demo"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        errors = process.stderr.read()
+    assert (process.returncode, errors) == (141, "")
+
+
+def test_replay_expects_an_earlier_run(tmp_path: Path) -> None:
+    """The same worker answers the same; another cut is named as such; what differs is shown."""
+    embedded = ("replay", "--embedded", "on", "--tokenizer", "derender/data/smollm2",
+                "--served-model-name", "smollm2-135m-instruct")  # fmt: skip
+    saved = tmp_path / "run.jsonl"
+    first = run(*embedded, "--save-replies", str(saved))
+    assert (first.returncode, first.stderr) == (0, "")
+    again = run(*embedded, "--expect", str(saved))
+    assert (again.returncode, again.stderr) == (0, "")
+    count = len(saved.read_text().splitlines())
+    assert again.stdout.splitlines()[-1] == f"{count} of {count} requests answer as in the earlier run"
+    line, *rest = saved.read_text().splitlines()
+    changed = json.loads(line)
+    changed["replies"][0]["chunk"]["choices"][0]["delta"]["content"] = "something else"
+    saved.write_text("\n".join([json.dumps(changed), *rest]) + "\n")
+    differs = run(*embedded, "--expect", str(saved))
+    assert differs.returncode == 1
+    expected = f'{changed["request_id"]}: reply 1, chunk.choices.0.delta.content: expected "something else", found '
+    assert [text for text in differs.stdout.splitlines() if text.startswith(expected)] != []

@@ -29,6 +29,7 @@ from worker.core.client_state import check_client_state
 from worker.core.errors import RequestError, SchemaError, StateMismatch
 from worker.core.model import Limits, Model
 from worker.core.step import derender, derender_completions, derender_step, prepare
+from worker.core.versions import current_stream_state
 
 Endpoint = Literal["chat", "completion"]
 Models = Callable[[str | None], Model]
@@ -107,6 +108,9 @@ def derender_call(
         else:
             batch = validate.decode(_completion, body, limits, deep=False)
         return _encoder.encode(_batch(models, batch, created, fallback_id))
+    carried = bytes(peek.stream_state)
+    if (current := current_stream_state(carried)) is not carried:
+        body = _encoder.encode({**msgspec.json.decode(body), "stream_state": msgspec.Raw(current)})
     stream: Stream
     if kind == "chat":
         stream = validate.decode(_chat_stream, body, limits, deep=False)
@@ -188,7 +192,13 @@ def _stream(models: Models, request: Stream, created: int, fallback_id: str) -> 
     prepared = prepare(models(request.model), context, request_id=id_, created=created)
     if state is not None:
         check_client_state(prepared, state)
-    chunk, after = derender_step(prepared, request.generate_chunk, state)
+    try:
+        chunk, after = derender_step(prepared, request.generate_chunk, state)
+    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+        if state is None or state.parser is None:
+            raise
+        # E21: a parser's fields mean something to its grammar alone, and no table says which go together
+        raise StateMismatch("stream_state: parser does not add up for this model's parsers") from error
     return _StreamAnswer(chunk, structs.replace(after, created=created, id=_carried(request.generate_chunk, id_)))
 
 

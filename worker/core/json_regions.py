@@ -363,7 +363,8 @@ def _object_done(run: Run) -> bool:
 def finish_members(run: Run) -> None:
     """End of the output inside an undecided object: text, unless it was cut while the name was being written."""
     if run.flags & UNDECIDED:
-        if run.reason == "length" and run.phase == NAME:
+        named = run.phase == NAME or (run.phase in (COLON, VALUE) and run.c.members and run.key in run.c.members.name)
+        if run.reason == "length" and named:
             return
         _release(run, "")
 

@@ -262,8 +262,7 @@ class Parser:
         elif region == MEMBERS:
             json_regions.finish_members(run)
         elif region == PYTHON and run.flags & UNDECIDED:
-            run.raw += run.held
-            python_regions.release(run)
+            python_regions.finish_undecided(run)
         elif self.compiled.messages is not None:
             message_regions.finish_body(run)
         run.held = ""

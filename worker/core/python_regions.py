@@ -66,6 +66,13 @@ def release(run: Run, rest: str = "") -> bool:
     return run.pos < len(run.buf)
 
 
+def finish_undecided(run: Run) -> None:
+    """End of the output before it was known whether this is a call: text, unless it was cut after a name and `(`."""
+    run.raw += run.held
+    if run.reason != "length" or "(" not in run.raw:
+        release(run)
+
+
 def _leave(run: Run) -> bool:
     run.to_content()
     return True
@@ -111,7 +118,7 @@ def _calls(run: Run) -> bool | None:
                 return None
             run.pos = stop + 1 if not run.flags & UNDECIDED else run.pos
             if run.flags & UNDECIDED:
-                verdict = _is_call(buf, stop + 1, run.ending)
+                verdict = _is_call(buf, stop + 1)
                 if verdict is None:
                     return _hold(run)
                 if not verdict:
@@ -135,7 +142,7 @@ def _calls(run: Run) -> bool | None:
             keyword = _KEYWORD.match(buf, run.pos)
             if keyword is None or keyword.end() == len(buf):
                 rest = buf[run.pos :]
-                if len(rest) < MAX_HEADER and _KEYWORD_BEGIN.match(rest) and not run.ending:
+                if len(rest) < MAX_HEADER and _KEYWORD_BEGIN.match(rest):
                     return run.wait(run.pos)
                 return None
             run.pos = keyword.end()
@@ -164,17 +171,17 @@ def _hold(run: Run) -> bool:
     return run.wait(run.pos)
 
 
-def _is_call(buf: str, pos: int, ending: bool) -> bool | None:
+def _is_call(buf: str, pos: int) -> bool | None:
     """Whether arguments begin at pos; None: not known yet."""
     rest = buf[pos : pos + MAX_HEADER].lstrip(SPACE)
     if not rest:
-        return False if ending else None
+        return None
     if rest[0] == ")":
         return True
     match = _KEYWORD.match(rest)
     if match:
-        return None if match.end() == len(rest) and not ending else True
-    return None if _KEYWORD_BEGIN.match(rest) and not ending else False
+        return None if match.end() == len(rest) else True
+    return None if _KEYWORD_BEGIN.match(rest) else False
 
 
 def _value(run: Run) -> bool:

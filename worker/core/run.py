@@ -72,12 +72,12 @@ class Run:
         self.held = ""
         self.calls = state.calls
         self.history = state.history
-        self.name = state.name
-        self.id = state.id
+        self.name = from_portable(state.name)
+        self.id = from_portable(state.id)
         self.phase = state.phase
         self.mode = state.mode
         self.stack = state.stack
-        self.scalar = state.scalar
+        self.scalar = from_portable(state.scalar)
         self.key = from_portable(state.key)
         self.kind = state.kind
         self.value = from_portable(state.value)
@@ -95,12 +95,12 @@ class Run:
             to_portable(self.held),
             self.calls,
             self.history,
-            self.name,
-            self.id,
+            to_portable(self.name),
+            to_portable(self.id),
             self.phase,
             self.mode,
             self.stack,
-            self.scalar,
+            to_portable(self.scalar),
             to_portable(self.key),
             self.kind,
             to_portable(self.value),
@@ -175,7 +175,7 @@ class Run:
             return
         self.flush()
         if self.request.keeps_calls:
-            self.events.append(CallBegin(self.calls, self.name, self.id or None))
+            self.events.append(CallBegin(self.calls, self.literal(self.name), self.literal(self.id) or None))
         self.calls += 1
         self.flags |= OPEN
 

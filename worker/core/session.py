@@ -8,17 +8,26 @@ and where the outcome is written is not known here (`worker/drain.py`, `worker/s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from schemas import keys
 from schemas.generate import GenerateChunk, GenerateResponse, GenerateStreamChoice, Usage
-from schemas.openai import ChatCompletionChunk, CompletionChunk, ErrorBody, ErrorInfo
+from schemas.openai import (
+    ChatCompletionChunk,
+    CompletionChunk,
+    ErrorBody,
+    ErrorInfo,
+    FunctionCallPiece,
+    ToolCallDelta,
+    ToolCallPiece,
+)
 from schemas.request import RequestContext
 from schemas.state import REQUEST_STATE_VERSION, RequestState, StreamState
 from worker.core import step, validate
@@ -80,6 +89,8 @@ class Outcome:
     closed: final status, when this entry ended the request.
     dead: reason to put the entry on the dead-letter stream.
     dropped: why the entry had no effect (it was seen before, or came after the end).
+    error: kind of the error that ended the request: a class name of ours, or `EngineError`.
+    tokens: ids that were taken in; unknown: those among them that the tokenizer does not have.
     reply_to: second stream for the replies. private: the only one; the request leaves no reply stream and no status.
     """
 
@@ -91,6 +102,9 @@ class Outcome:
     dead: str | None = None
     dropped: str | None = None
     reply_to: str | None = None
+    error: str | None = None
+    tokens: int = 0
+    unknown: int = 0
     private: bool = False
 
 
@@ -121,6 +135,8 @@ class _Address(msgspec.Struct):
 class _EngineError(msgspec.Struct):
     error: Any
 
+
+ENGINE_ERROR = "EngineError"
 
 MAX_CHOICES = 1024
 """Choices of one request, over all prompts: their states live in one value."""
@@ -227,16 +243,17 @@ class Session:
         if entry is not None and (answer_to := _answer_to(entry)) is not None:
             reply = Reply(1, {keys.ERROR: _encode(error.body()), keys.DONE: keys.STATUS_FAILED.encode()})
             dead = error.message if error.code >= 500 else None
-            return Outcome(replies=[reply], reply_to=answer_to, private=True, dead=dead)
+            kind = type(error).__name__
+            return Outcome(replies=[reply], reply_to=answer_to, private=True, dead=dead, error=kind)
         if state is None and status in keys.CLOSED:
             return Outcome(dead=error.message)
-        outcome = self._end(state, error.body(), dead=error.message, cancel=state is not None)
+        outcome = self._end(state, error.body(), type(error).__name__, dead=error.message, cancel=state is not None)
         if state is None and entry is not None:
             outcome.reply_to = _named_reply_to(entry)
         return outcome
 
     def _end(
-        self, state: RequestState | None, body: ErrorBody, *, dead: str | None = None, cancel: bool = False
+        self, state: RequestState | None, body: ErrorBody, kind: str, *, dead: str | None = None, cancel: bool = False
     ) -> Outcome:
         number = (state.replies if state else 0) + 1
         return Outcome(
@@ -245,6 +262,7 @@ class Session:
             closed=keys.STATUS_FAILED,
             dead=dead,
             reply_to=state.reply_to if state else None,
+            error=kind,
         )
 
     def _not_open(self, entry: Entry, status: str | None) -> Outcome:
@@ -258,6 +276,7 @@ class Session:
             return self._end(
                 None,
                 RequestError("the request was not opened: its first entry is missing").body(),
+                RequestError.__name__,
                 dead="request is not open",
             )
         return Outcome(dead="request is not open")
@@ -327,7 +346,7 @@ class Session:
         payload = entry.fields.get(keys.CHUNK)
         if payload is not None and payload.strip() != b"[DONE]":
             if (error := self._chunk(run, entry, payload)) is not None:
-                return self._end(run.state, error, dead=error.error.message)
+                return self._end(run.state, error, ENGINE_ERROR, dead=error.error.message)
             return run.outcome(keys.STATUS_FINISHED if run.complete and not run.usage_due else None)
         control = keys.CONTROL_DONE if payload is not None else entry.fields.get(keys.CONTROL)
         match control:
@@ -342,7 +361,7 @@ class Session:
                 body = _engine_error(entry.fields.get(keys.ERROR, b'{"error": null}'))
                 if body is None:
                     raise SchemaError("error has to be an error object", param="error")
-                return self._end(run.state, body)
+                return self._end(run.state, body, ENGINE_ERROR)
             case None:
                 raise RequestError("entry has none of open, chunk, control, response, call")
             case _:
@@ -352,7 +371,8 @@ class Session:
         if _integer(entry, keys.ACTIVE) != opened.state.active:
             return Outcome(open=opened, dropped="active again")
         idle_s = (entry.time_ms - opened.state.active) // 1000
-        return self._end(opened.state, IdleTooLong(f"the engine sent nothing for {idle_s} s").body(), cancel=True)
+        error = IdleTooLong(f"the engine sent nothing for {idle_s} s")
+        return self._end(opened.state, error.body(), type(error).__name__, cancel=True)
 
     def _chunk(self, run: _Run, entry: Entry, payload: bytes) -> ErrorBody | None:
         """Step through the choices of one engine event. Returns the engine's error, if it is one."""
@@ -401,8 +421,16 @@ class Session:
             responses = validate.decode(_responses_decoder, payload, self.limits)
             answer = _encode(self.core.derender_completions(request, responses))
         else:
-            answer = _encode(self.core.derender(request, validate.decode(_response_decoder, payload, self.limits)))
-        return Outcome(replies=[_last_reply(answer)], closed=keys.STATUS_FINISHED, reply_to=context.reply_to)
+            responses = [validate.decode(_response_decoder, payload, self.limits)]
+            answer = _encode(self.core.derender(request, responses[0]))
+        ids = [choice.token_ids for response in responses for choice in response.choices]
+        return Outcome(
+            replies=[_last_reply(answer)],
+            closed=keys.STATUS_FINISHED,
+            reply_to=context.reply_to,
+            tokens=sum(len(one or ()) for one in ids),
+            unknown=sum(_unknown(request, one) for one in ids),
+        )
 
     def _answered(self, entry: Entry, request_id: str, call: bytes) -> Reply:
         endpoint = entry.fields.get(keys.ENDPOINT, b"").decode("utf-8", "replace") or None
@@ -453,6 +481,7 @@ class _Run:
         self.usage_due = before.usage_due
         self.replies: list[Reply] = []
         self.signals: list[Signal] = []
+        self.tokens = self.unknown = 0
 
     @property
     def state(self) -> RequestState:
@@ -477,6 +506,8 @@ class _Run:
         before = self.choices.get(flat)
         reply, after = self.core.derender_step(self.request, chunk, before, prompt=prompt)
         self.choices = {**self.choices, flat: after}
+        self.tokens += len(choice.token_ids or ())
+        self.unknown += _unknown(self.request, choice.token_ids)
         if reply.choices:
             self._reply(reply, flat, after)
         if after.stopped and not (before and before.stopped):
@@ -519,7 +550,7 @@ class _Run:
 
     def _reply(self, reply: ChatCompletionChunk | CompletionChunk, flat: int | None, state: StreamState | None) -> None:
         self.number += 1
-        fields = {keys.CHUNK: _encode(reply)}
+        fields = {keys.CHUNK: _encode(_for_clients(reply))}
         if flat is not None:
             fields[keys.INDEX] = b"%d" % flat
             fields[keys.STREAM_STATE] = _encode(state)
@@ -538,7 +569,36 @@ class _Run:
             signals=self.signals,
             closed=closed,
             reply_to=self.before.reply_to,
+            tokens=self.tokens,
+            unknown=self.unknown,
         )
+
+
+def _unknown(request: PreparedRequest, ids: Sequence[int] | None) -> int:
+    """How many ids lie beyond the vocabulary: engines with padded embeddings may sample them."""
+    size = request.model.vocabulary.size
+    return sum(id_ >= size for id_ in ids) if ids and max(ids) >= size else 0
+
+
+def _for_clients(reply: ChatCompletionChunk | CompletionChunk) -> ChatCompletionChunk | CompletionChunk:
+    """A chunk as streaming clients merge it: deltas of calls without nulls."""
+    if isinstance(reply, CompletionChunk) or all(choice.delta.tool_calls is UNSET for choice in reply.choices):
+        return reply
+    choices = []
+    for choice in reply.choices:
+        if choice.delta.tool_calls is not UNSET:
+            pieces: list[ToolCallDelta] = [
+                ToolCallPiece(
+                    index=call.index,
+                    function=FunctionCallPiece(call.function.name, call.function.arguments),
+                    id=call.id,
+                    type=call.type,
+                )
+                for call in choice.delta.tool_calls
+            ]
+            choice = replace(choice, delta=replace(choice.delta, tool_calls=pieces))
+        choices.append(choice)
+    return replace(reply, choices=choices)
 
 
 def _counts(context: RequestContext) -> tuple[int, int]:

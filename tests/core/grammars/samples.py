@@ -275,6 +275,7 @@ SAMPLES: list[Sample] = [
     *llama("tag-and-code", '<|python_tag|>search.call(q="x")', content='search.call(q="x")'),
     *llama("text-after", '{"name": "now"} and more', content=" and more", calls=[("now", {})]),
     *llama("text-before-is-no-call", 'So: {"name": "now"}', content='So: {"name": "now"}'),
+    *llama("cut-after-key", '{"name": ', finish="length"),
     *llama("cut-in-name", '{"name": "we', finish="length"),
     # --- Python -------------------------------------------------------------------------------------------------------
     *python("call", "[weather(city='Rom', days=+2), now()]", calls=[("weather", {"city": "Rom", "days": 2}), ("now", {})]),
@@ -286,6 +287,9 @@ SAMPLES: list[Sample] = [
     *python("positional", "[f(1)]", content="[f(1)]"),
     *python("dotted", "[a.f(x=1)]", calls=[("a.f", {"x": 1})]),
     *python("cut", "[now(), note(text='a", calls=[("now", {})], cut=True, finish="length"),
+    *python("cut-in-keyword", "[now(), note(te", calls=[("now", {})], cut=True, finish="length"),
+    *python("cut-before-decided", "[note(te", finish="length"),
+    *python("stop-before-decided", "[note(te", content="[note(te"),
     *python("text-after", "[now()] done", content=" done", calls=[("now", {})]),
     Sample("llama4_pythonic-tags", "llama4_pythonic", None, "<|python_start|>[now()]<|python_end|>", calls=[("now", {})]),
     Sample("pythonic-has-no-tags", "pythonic", None, "<|python_start|>[now()]", content="<|python_start|>[now()]",
