@@ -117,7 +117,7 @@ class Stream:
     origins: list[int | None] = field(default_factory=list)
 
 
-def chunks_of(case: Body, lengths: Lengths, voc: Vocabulary) -> Iterator[tuple[int | None, Body]]:
+def chunks_of(case: Body, lengths: Lengths) -> Iterator[tuple[int | None, Body]]:
     """Engine chunks in the order of the case, each with the index of its output."""
     events = case.get("events") or []
     yield from ((None, one["event"]) for one in events if one["at"] == "start")
