@@ -88,8 +88,8 @@ OUTPUTS = [
     ("tagged-thinks", TAGGED, "<think>\nwhy\n</think>\n\nso"),
     ("tagged-call", TAGGED, '<think>a</think>Go.\n<call>{"id": "c1", "function": {"name": "weather", "arguments": '
      '{"city": "Rom", "o": {"a": [1, {"b": null}]}}}}</call>'),
-    ("tagged-two", TAGGED, '<call>{"id": "c1", "function": {"name": "now", "arguments": {}}}</call>\n<call>{"id": "c2", '
-     '"function": {"arguments": {"n": 1.5}, "name": "now"}}</call><|im_end|>'),
+    ("tagged-two", TAGGED, '<call>{"id": "c1", "function": {"name": "now", "arguments": {}}}</call>\n<call>{"id": '
+     '"c2", "function": {"arguments": {"n": 1.5}, "name": "now"}}</call><|im_end|>'),
     ("parameters-call", PARAMETERS, "<think>\nwhy\n</think>\nGo.\n<tool>\n<do name=weather>\n<put city>\nRom\n</put>\n"
      "<put days>2</put>\n</do>\n</tool>"),
     ("parameters-two", PARAMETERS, "<tool><do name=now></do></tool>\n<tool><do name=weather><put city>a\nb</put>"

@@ -141,6 +141,12 @@ REASONING_SIGNS = (
 )
 
 
+def fitting(kind: Kind, template: str) -> list[Signs]:
+    """All signs of that kind that a template has."""
+    signs = REASONING_SIGNS if kind == "reasoning" else TOOL_SIGNS
+    return [one for one in signs if _all(one.holds, template) and not _any(one.lacks, template)]
+
+
 def choose(kind: Kind, template: str, response_template: Any = None) -> Choice:
     """The parser whose signs a chat template has.
 
@@ -153,8 +159,7 @@ def choose(kind: Kind, template: str, response_template: Any = None) -> Choice:
             return Choice("hf", "the tokenizer's response_template has a field tool_calls")
         if kind == "reasoning" and imported.reasoning is not None:
             return Choice("hf", "the tokenizer's response_template has a field for reasoning")
-    signs = REASONING_SIGNS if kind == "reasoning" else TOOL_SIGNS
-    fits = [one for one in signs if _all(one.holds, template) and not _any(one.lacks, template)]
+    fits = fitting(kind, template)
     if len(fits) == 1:
         return Choice(fits[0].name, f"the chat template writes {' and '.join(fits[0].holds)}")
     if fits:
