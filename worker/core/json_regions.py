@@ -24,6 +24,7 @@ from worker.core.run_constants import (
     MAX_VALUE,
     MEMBERS,
     MUTE,
+    NESTED,
     OPEN,
     SEEN,
     SPACE,
@@ -268,6 +269,11 @@ def _scan_from(run: Run) -> None:
 def _value(run: Run, shape: Members, char: str) -> bool:
     """The value of member `key` begins."""
     key = run.key
+    if key in shape.within and char == "{" and not run.flags & NESTED:
+        run.flags |= NESTED
+        run.phase = FIRST_KEY
+        run.pos += 1
+        return True
     _scan_from(run)
     if key in shape.name and not run.flags & OPEN and not run.name:
         if char != '"':
@@ -342,7 +348,12 @@ def _value_done(run: Run, shape: Members) -> None:
 
 
 def _object_done(run: Run) -> bool:
-    """The brace that closes the call's object."""
+    """The brace that closes the call's object, or the object inside it that holds name and arguments."""
+    if run.flags & NESTED:
+        run.flags &= ~NESTED
+        run.phase = NEXT
+        run.pos += 1
+        return True
     if run.flags & UNDECIDED:
         return False  # no name: it was an answer, and the brace is part of it
     run.pos += 1
