@@ -55,10 +55,9 @@ def params(run: Run) -> bool:
     c = run.c
     assert c.params is not None
     if c.params.json_body and not run.flags & (WROTE | HAS_ARGUMENTS):
-        start = run.pos
         char = run.skip_space()
         if not char:
-            return run.wait(start)
+            return False
         if char == "{":
             run.region, run.flags = JSON, run.flags | WROTE
             run.mode, run.stack = 0, ""
@@ -92,17 +91,17 @@ def key(run: Run) -> bool:
     assert c.params is not None
     match = c.key_end.find(run.buf, run.pos)
     if match is None:
-        if len(run.buf) - run.pos > MAX_HEADER:
+        if run.over(run.pos, MAX_HEADER):
             run.region = PARAMS
             return True
         return run.wait(run.pos)
     captured = run.literal(run.buf[run.pos : match.start()])
     run.pos = match.end()
     found = c.param_pattern.fullmatch(captured)
-    if found is None or match.start() - run.pos > MAX_HEADER:
+    name = found["key"].strip() if found else ""
+    if found is None or len(name) > MAX_HEADER:
         run.region = PARAMS
         return True
-    name = found["key"].strip()
     if c.params.escapes:
         name = name.replace("&quot;", '"').replace("&amp;", "&")
     run.key = name
@@ -227,10 +226,12 @@ def _decide(run: Run, buf: str, begin: int, match: re.Match[str]) -> int:
     space = _SPACES.match(buf, match.end())
     assert space is not None
     after = space.end()
+    if after - match.end() > MAX_SPACE:
+        return TEXT
     if after == len(buf):
         if run.ending:  # an output that was cut may have gone on with the value: only its own closer is sure
             return TEXT if run.reason == "length" and literal != c.param_close else CLOSE
-        return WAIT if after - match.end() <= MAX_SPACE else TEXT
+        return WAIT
     rest = buf[after:]
     for follower in followers:
         if rest.startswith(follower):

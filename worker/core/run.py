@@ -19,6 +19,7 @@ from worker.core.run_constants import (
     BAD,
     BARE,
     CALL_FLAGS,
+    CAPS,
     CONTENT,
     MUTE,
     OPEN,
@@ -26,6 +27,7 @@ from worker.core.run_constants import (
     SECTION,
     SEEN,
     SEEN_REASONING,
+    SLICE,
     SPACE,
     STRIP,
 )
@@ -61,14 +63,14 @@ class Run:
         "value",
     )
 
-    def __init__(self, compiled: Compiled, request: RequestView, state: ParserState, text: str) -> None:
+    def __init__(self, compiled: Compiled, request: RequestView, state: ParserState) -> None:
         self.c = compiled
         self.request = request
         self.region = state.region
         self.flags = state.flags
-        self.buf = from_portable(state.held) + text if state.held else text
+        self.buf = ""
         self.pos = 0
-        self.held = ""
+        self.held = from_portable(state.held)
         self.calls = state.calls
         self.history = state.history
         self.name = from_portable(state.name)
@@ -109,11 +111,37 @@ class Run:
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
+    def take(self, text: str) -> None:
+        """Text for the regions, behind what was held. It must not be longer than `room`."""
+        self.buf = self.held + text if self.held else text
+        self.held = ""
+        self.pos = 0
+
+    def room(self, wanted: int) -> int:
+        """How much of the next `wanted` characters the regions may get at once, so that no field passes a cap unseen.
+
+        Each field that grows with the text stops at one character over each cap: a test against a cap fails or passes
+        there, and always there, whether the output comes whole or one character at a time.
+        """
+        if len(self.held) + len(self.raw) + len(self.key) + len(self.value) + wanted <= SLICE:
+            return wanted
+        room = min(wanted, SLICE)
+        for size in (len(self.held) + len(self.raw), len(self.key), len(self.value), len(self.held)):
+            for cap in CAPS:
+                if size <= cap:
+                    room = min(room, cap + 1 - size)
+                    break
+        return room
+
     def wait(self, start: int) -> bool:
         """Keep buf[start:] for the next step."""
         self.held = self.buf[start:]
         self.pos = len(self.buf)
         return False
+
+    def over(self, start: int, cap: int) -> bool:
+        """Whether buf[start:], where `start` is what would be held, is longer than one of `CAPS`."""
+        return len(self.buf) - start > cap
 
     def skip_space(self) -> str:
         """The next character that is not whitespace, "" if there is none; `pos` stands at it."""

@@ -53,9 +53,14 @@ CALL_FLAGS = OPEN | MUTE | WROTE | GOOD | BAD | LINE | FRESH | UNDECIDED | HAS_A
 
 SPACE = " \t\r\n"
 
-MAX_SPACE = 64
-MAX_HEADER = 256
-MAX_UNDECIDED = 256
+# Caps, in code points. Every test of a length against a cap is `Run.over`, or compares a whole field of the run with one
+# of these; `Run.room` then sees to it that the test comes at the same character however the output is cut.
+MAX_SPACE = MAX_SCALAR_VALUE = 64
+MAX_HEADER = MAX_UNDECIDED = 256
 MAX_VALUE = 16 * 1024
-MAX_SCALAR_VALUE = 64
+CAPS = (MAX_SPACE, MAX_HEADER, MAX_VALUE)
+
+SLICE = MAX_SPACE
+"""Longest text that regions get at once: no more than the least cap, so nothing can begin and overflow in one go."""
+
 MAX_KEYS = 64
