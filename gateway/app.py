@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from time import perf_counter
@@ -111,6 +112,8 @@ def serve(url: str, settings: GatewaySettings, *, prefix: str, log_level: str) -
     """Run until SIGTERM or SIGINT."""
     import uvicorn
 
+    # uvicorn ends in good order, and then raises the signal again for whoever was there before it
+    signal.signal(signal.SIGTERM, lambda *_: None)
     options: dict[str, Any] = {"host": settings.host, "port": settings.port, "log_level": log_level}
     uvicorn.run(
         create_app(url, settings, prefix=prefix),

@@ -217,8 +217,7 @@ class Reader:
                     answer = await read
                 finally:
                     changed.cancel()
-                    read.cancel()
-                    await asyncio.wait([read, changed])  # the connection goes back to the pool without a read on it
+                    await end(read)  # the connection goes back to the pool without a read on it
                 if self._backoff.failures:
                     logger.info("Redis is back")
                     self._backoff.failures = 0

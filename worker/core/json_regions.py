@@ -30,7 +30,7 @@ from worker.core.run_constants import (
 )
 
 # Phases of an object with members.
-START, ITEM, FIRST_KEY, NEXT_KEY, IN_KEY, COLON, VALUE, NAME, ARGUMENTS, TEXT, SKIP, NEXT = range(12)
+START, ITEM, FIRST_KEY, NEXT_KEY, IN_KEY, COLON, VALUE, NAME, ARGUMENTS, TEXT, SKIP, NEXT, ID = range(13)
 
 
 def _over(run: Run) -> bool:
@@ -61,11 +61,11 @@ def object_(run: Run) -> bool:
     if not run.flags & WROTE:
         start = run.pos
         char = run.skip_space()
-        if options.lead and char:
-            rest = buf[run.pos : run.pos + len(options.lead)]
-            if len(rest) < len(options.lead) and options.lead.startswith(rest) and not run.ending:
+        if c.lead and char:
+            rest = buf[run.pos : run.pos + len(c.lead)]
+            if len(rest) < len(c.lead) and c.lead.startswith(rest) and not run.ending:
                 return run.wait(start)
-            if rest == options.lead:
+            if rest == c.lead:
                 run.pos += len(rest)
                 char = run.skip_space()
         if not char:
@@ -88,13 +88,7 @@ def object_(run: Run) -> bool:
         else:
             run.flags = (run.flags | MUTE) & ~GOOD
             return _over(run)
-    end = len(buf)
-    if options.id_ends and not buf.isascii():
-        closer = SYMBOL.search(buf, run.pos)
-        while closer and closer.group() not in c.value_ends:
-            closer = SYMBOL.search(buf, closer.end())
-        if closer:
-            end = closer.start()
+    end = _limit(run) if options.id_ends else len(buf)
     scan = run.scanner()
     out: list[str] = []
     run.pos = scan.feed(buf, run.pos, end, out)
@@ -109,6 +103,15 @@ def object_(run: Run) -> bool:
         return _over(run)
     run.held = ""
     return False
+
+
+def _limit(run: Run) -> int:
+    """Where a marker's id ends the value, whatever is open in it; the length of the text if none does."""
+    buf = run.buf
+    closer = None if buf.isascii() else SYMBOL.search(buf, run.pos)
+    while closer and closer.group() not in run.c.value_ends:
+        closer = SYMBOL.search(buf, closer.end())
+    return closer.start() if closer else len(buf)
 
 
 def _closer(run: Run) -> bool | None:
@@ -160,13 +163,14 @@ def _broken(run: Run, begin: int) -> bool:
 def _members(run: Run, shape: Members) -> bool:
     begin = run.pos
     buf = run.buf
+    end = _limit(run) if run.c.messages is not None else len(buf)
     while True:
         phase = run.phase
-        if phase in (IN_KEY, NAME, ARGUMENTS, TEXT, SKIP):
+        if phase in (IN_KEY, NAME, ARGUMENTS, TEXT, SKIP, ID):
             scan = run.scanner()
             out: list[str] = []
             start = run.pos
-            run.pos = scan.feed(buf, start, len(buf), out)
+            run.pos = scan.feed(buf, start, end, out)
             text = buf[start : run.pos]  # as written: what is kept grows with the output, escapes come when it is said
             run.keep_scanner(scan)
             if phase == ARGUMENTS and run.flags & OPEN:
@@ -262,7 +266,9 @@ def _value(run: Run, shape: Members, char: str) -> bool:
         if char != '"':
             return False
         run.phase, run.key = NAME, ""
-    elif key in shape.arguments and not run.flags & HAS_ARGUMENTS:
+    elif key in shape.id and char == '"' and not run.flags & OPEN:
+        run.phase, run.key = ID, ""
+    elif (key in shape.arguments or shape.keyed) and not run.flags & HAS_ARGUMENTS:
         run.flags |= HAS_ARGUMENTS
         if char == "{":
             run.phase = ARGUMENTS
@@ -282,6 +288,9 @@ def _value_done(run: Run, shape: Members) -> None:
     if phase == IN_KEY:
         run.key = json_string(run.literal(run.key)) or ""
         run.phase = COLON
+        if shape.keyed and not run.flags & OPEN:
+            run.name = run.key.strip()
+            run.begin()
         return
     run.phase = NEXT
     if phase == NAME:
@@ -296,6 +305,8 @@ def _value_done(run: Run, shape: Members) -> None:
             if run.value:
                 run.write(scan_text(run.value)[1])
                 run.value = ""
+    elif phase == ID:
+        run.id, run.key = json_string(run.literal(run.key)) or "", ""
     elif phase == TEXT:
         string = json_string(run.literal(run.value))
         run.value = ""
@@ -341,7 +352,8 @@ def _object_done(run: Run) -> bool:
 def finish_members(run: Run) -> None:
     """End of the output inside an undecided object: text, unless it was cut while the name was being written."""
     if run.flags & UNDECIDED:
-        if run.reason == "length" and run.phase == NAME:
+        named = run.phase == NAME or (run.phase in (COLON, VALUE) and run.c.members and run.key in run.c.members.name)
+        if run.reason == "length" and named:
             return
         _release(run, "")
 

@@ -17,6 +17,7 @@ from msgspec import UNSET
 from schemas.openai import ChatRequest
 from schemas.state import ParserState
 from worker.core import (
+    element_regions,
     json_regions,
     literal_regions,
     message_regions,
@@ -27,6 +28,7 @@ from worker.core import (
 from worker.core.compiled import Compiled, to_portable
 from worker.core.errors import StateMismatch
 from worker.core.events import CallArguments, Content, Event, Piece, Reasoning
+from worker.core.fit import fitted
 from worker.core.grammar import Grammar, Literals, Members, Messages, Tools
 from worker.core.grammar import Reasoning as ReasoningGrammar
 from worker.core.grammars import reasoning_grammar, tool_grammar
@@ -41,6 +43,7 @@ from worker.core.run_constants import (
     BODY_DROPPED,
     BODY_REASONING,
     CONTENT,
+    ELEMENTS,
     FRESH,
     GOOD,
     HEADER,
@@ -91,6 +94,7 @@ _REGIONS: dict[int, Callable[[Run], bool]] = {
     BODY_REASONING: message_regions.body,
     BODY_CONTENT: message_regions.body,
     BODY_DROPPED: message_regions.body,
+    ELEMENTS: element_regions.elements,
 }
 _HANDLERS = tuple(_REGIONS[region] for region in range(len(_REGIONS)))
 
@@ -118,6 +122,8 @@ def _compile(
     inert: tuple[Grammar, ...],
     forced: str,
 ) -> Compiled:
+    reasoning = fitted(reasoning, vocabulary) if reasoning else None
+    tools = fitted(tools, vocabulary) if tools else None
     return Compiled(vocabulary, reasoning, tools, messages, inert, forced)
 
 
@@ -193,7 +199,7 @@ class Parser:
             or (choice == "auto" and config.enable_auto_tool_choice and config.tool_call_parser is not None)
         )
         schemas = {tool.function.name: tool.function.parameters for tool in offered}
-        ids = tools.ids if isinstance(tools, Tools) else "default"
+        ids = tools.ids if tools is not None and not isinstance(tools, ReasoningGrammar) else "default"
         if model.model_type in _FUNCTIONS_MODELS:
             ids = "functions"
         kwargs = template_kwargs(config.default_chat_template_kwargs, request)
@@ -262,8 +268,7 @@ class Parser:
         elif region == MEMBERS:
             json_regions.finish_members(run)
         elif region == PYTHON and run.flags & UNDECIDED:
-            run.raw += run.held
-            python_regions.release(run)
+            python_regions.finish_undecided(run)
         elif self.compiled.messages is not None:
             message_regions.finish_body(run)
         run.held = ""

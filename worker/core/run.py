@@ -18,9 +18,11 @@ from worker.core.run_constants import (
     ARRAY,
     BAD,
     BARE,
+    BODY_DROPPED,
     CALL_FLAGS,
-    CAPS,
     CONTENT,
+    FIELD_CAPS,
+    HELD_CAPS,
     MUTE,
     OPEN,
     OPENER,
@@ -118,18 +120,22 @@ class Run:
         self.pos = 0
 
     def room(self, wanted: int) -> int:
-        """How much of the next `wanted` characters the regions may get at once, so that no field passes a cap unseen.
+        """How much of the next `wanted` characters the regions may get at once, so that none passes a cap unseen.
 
-        Each field that grows with the text stops at one character over each cap: a test against a cap fails or passes
-        there, and always there, whether the output comes whole or one character at a time.
+        Regions test lengths only when they are called. So each call ends, at the latest, where a length is one over
+        its cap; and where held text may join a field and carry it past the cap, each character is a call.
         """
-        if len(self.held) + len(self.raw) + len(self.key) + len(self.value) + wanted <= SLICE:
+        held = len(self.held)
+        if held + len(self.raw) + len(self.key) + len(self.value) + wanted <= SLICE:
             return wanted
         room = min(wanted, SLICE)
-        for size in (len(self.held) + len(self.raw), len(self.key), len(self.value), len(self.held)):
-            for cap in CAPS:
+        for cap in HELD_CAPS:
+            if held <= cap:
+                room = min(room, cap + 1 - held)
+        for size in (len(self.raw), len(self.key), len(self.value)):
+            for cap in FIELD_CAPS:
                 if size <= cap:
-                    room = min(room, cap + 1 - size)
+                    room = min(room, max(cap + 1 - size - held, 1))
                     break
         return room
 
@@ -140,7 +146,7 @@ class Run:
         return False
 
     def over(self, start: int, cap: int) -> bool:
-        """Whether buf[start:], where `start` is what would be held, is longer than one of `CAPS`."""
+        """Whether buf[start:], where `start` is what would be held, is longer than one of `HELD_CAPS`."""
         return len(self.buf) - start > cap
 
     def skip_space(self) -> str:
@@ -224,7 +230,7 @@ class Run:
 
     def to_content(self) -> None:
         """Back to content after a call or a section."""
-        self.region = CONTENT
+        self.region = CONTENT if self.c.messages is None else BODY_DROPPED
         self.flags = (self.flags | STRIP | AFTER_CALL) & ~(ARRAY | BARE)
 
     def call_over(self) -> None:

@@ -24,7 +24,8 @@ from __future__ import annotations
     BODY_REASONING,
     BODY_CONTENT,
     BODY_DROPPED,
-) = range(20)
+    ELEMENTS,
+) = range(21)
 
 # Flags.
 SEEN_REASONING = 1  # reasoning other than whitespace was said
@@ -47,20 +48,26 @@ STREAMING = 1 << 16  # the value is a string, said as it comes
 SKIPPING = 1 << 17  # a repeated parameter: the first one stays
 ARRAY = 1 << 18  # inside a list of calls
 BARE = 1 << 19  # the call stands outside a section
+RAW = 1 << 20  # inside a CDATA section of a value
+IN_MATH = 1 << 21  # inside LaTeX, where backslashes are kept
 
-CALL_FLAGS = OPEN | MUTE | WROTE | GOOD | BAD | LINE | FRESH | UNDECIDED | HAS_ARGUMENTS | STREAMING | SKIPPING
+CALL_FLAGS = OPEN | MUTE | WROTE | GOOD | BAD | LINE | FRESH | UNDECIDED | HAS_ARGUMENTS | STREAMING | SKIPPING | RAW
 """Those that are forgotten when a call ends."""
 
 SPACE = " \t\r\n"
 
-# Caps, in code points. Every test of a length against a cap is `Run.over`, or compares a whole field of the run with one
-# of these; `Run.room` then sees to it that the test comes at the same character however the output is cut.
+# Caps, in code points. A region tests what it would hold with `Run.over`, and the length of a field of the run, by one
+# of the caps listed for it; `Run.room` sees to it that both happen at the same character however the output is cut.
 MAX_SPACE = MAX_SCALAR_VALUE = 64
 MAX_HEADER = MAX_UNDECIDED = 256
 MAX_VALUE = 16 * 1024
-CAPS = (MAX_SPACE, MAX_HEADER, MAX_VALUE)
+HELD_CAPS = (MAX_SPACE, MAX_HEADER)
+FIELD_CAPS = (MAX_HEADER, MAX_VALUE)
+"""Of `raw`, `key` and `value`."""
 
 SLICE = MAX_SPACE
 """Longest text that regions get at once: no more than the least cap, so nothing can begin and overflow in one go."""
 
 MAX_KEYS = 64
+MAX_RECIPIENT = 64
+MAX_ELEMENTS = 128

@@ -14,6 +14,7 @@ from worker.core.compiled import SYMBOL, Compiled
 from worker.core.events import TEXT
 from worker.core.run import RequestView, Run
 from worker.core.run_constants import (
+    BETWEEN,
     LABEL,
     MAX_HEADER,
     MESSAGE_HEADER,
@@ -43,6 +44,8 @@ TURNS = (
     "<|BOT|>",
     "]~b]",
     "<|start|>",
+    "<assistant>",
+    "<|START_OF_TURN_TOKEN|>",
 )
 """Tokens that begin a turn: markers of reasoning before the last of them belong to the history."""
 
@@ -84,7 +87,8 @@ def thinking(compiled: Compiled, kwargs: Mapping[str, Any]) -> bool | None:
     if kwargs.get("reasoning_effort") in grammar.effort_off:
         return False
     given = [kwargs[key] for key in grammar.switches if kwargs.get(key) is not None]
-    return any(given) if given else None
+    words = grammar.on_words
+    return any(one in words if words and isinstance(one, str) else one for one in given) if given else None
 
 
 def start_region(
@@ -97,6 +101,8 @@ def start_region(
     content = compiled.content_region
     if grammar is None:
         return content, 0, "", ""
+    if grammar.inline:
+        return content, 0, "", grammar.inline
     text = read_ids(compiled, current_turn(compiled.vocabulary, prompt)) if prompt else ""
     opened = max((text.rfind(literal) for literal in compiled.opens), default=-1)
     closed = max((text.rfind(literal) for literal in (*compiled.closes, *compiled.ends)), default=-1)
@@ -127,6 +133,10 @@ def start_region(
 
 def _in_messages(compiled: Compiled, view: RequestView, prompt: Sequence[int]) -> tuple[int, int, str, str]:
     text = read_ids(compiled, prompt[-MAX_TAIL:])
+    if compiled.kinds:
+        last = max(compiled.between.literals, key=text.rfind)
+        opened = last in text and last in compiled.kinds
+        return (compiled.kinds[last] if opened else BETWEEN), 0, "", ""
     begin = text.rfind(compiled.start)
     header = text[begin + len(compiled.start) :] if begin >= 0 else ""
     if compiled.message not in header:
