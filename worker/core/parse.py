@@ -250,9 +250,14 @@ class Parser:
             elif flags & OPEN and self._within(region, state, text):
                 return ([CallArguments(state.calls - 1, text)] if self.keeps_calls else []), state
         self.check(state)
-        run = Run(compiled, self.view, state, text)
-        while _HANDLERS[run.region](run):
-            pass
+        run = Run(compiled, self.view, state)
+        at, size = 0, len(text)
+        while at < size:
+            stop = at + run.room(size - at)
+            run.take(text[at:stop])
+            at = stop
+            while _HANDLERS[run.region](run):
+                pass
         run.flush()
         return run.events, run.state()
 
@@ -267,7 +272,8 @@ class Parser:
     def finish(self, state: ParserState, finish_reason: str) -> tuple[list[Event], ParserState]:
         """Events of the end of the output: what was held is said or dropped, an open call is ended."""
         self.check(state)
-        run = Run(self.compiled, self.view, state, "")
+        run = Run(self.compiled, self.view, state)
+        run.take("")
         run.ending = True
         run.reason = finish_reason
         if run.buf or run.region in (LABEL, VALUE):
