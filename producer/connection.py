@@ -55,6 +55,16 @@ async def read_partitions(redis: Redis, names: Keys, *, wait_s: float = 0.0) -> 
         await asyncio.sleep(0.05)
 
 
+async def connect_to_partitions(url: str, names: Keys, *, wait_s: float) -> tuple[Redis, int]:
+    """A client, and the number of partitions; no client stays open when there is none. Raises ConfigError."""
+    redis = connect(url)
+    try:
+        return redis, await read_partitions(redis, names, wait_s=wait_s)
+    except BaseException:
+        await redis.aclose()
+        raise
+
+
 class Backoff:
     """Pauses between attempts: doubled each time up to a cap, each shortened by a random part."""
 

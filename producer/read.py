@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from producer.connection import UNREACHABLE, Backoff, Redis, ResponseError, connect, read_partitions
+from producer.connection import UNREACHABLE, Backoff, Redis, ResponseError, connect_to_partitions
 from schemas import keys
 from schemas.keys import Keys
 
@@ -99,8 +99,9 @@ class Reader:
 
     @classmethod
     async def connect(cls, url: str, *, prefix: str = keys.PREFIX, wait_s: float = 10.0, **options: Any) -> Reader:
-        redis, names = connect(url), Keys(prefix)
-        return cls(redis, await read_partitions(redis, names, wait_s=wait_s), names=names, **options)
+        names = Keys(prefix)
+        redis, partitions = await connect_to_partitions(url, names, wait_s=wait_s)
+        return cls(redis, partitions, names=names, **options)
 
     async def __aenter__(self) -> Reader:
         return self
