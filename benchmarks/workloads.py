@@ -1,4 +1,4 @@
-"""Fixed outputs to measure with: the same ids on every machine, built from texts and the tokenizer that ships with us."""
+"""Fixed outputs to measure with: the same ids on every machine, made from texts by the tokenizer that ships with us."""
 
 from __future__ import annotations
 
@@ -33,6 +33,9 @@ TOOLS = [
 ]
 
 
+_PLAIN = ParserConfig()
+
+
 @dataclass(frozen=True)
 class Workload:
     """One kind of output. head: how the output begins; body: what is repeated to the length that is asked for."""
@@ -40,7 +43,7 @@ class Workload:
     name: str
     head: str
     body: str
-    parsers: ParserConfig = ParserConfig()
+    parsers: ParserConfig = _PLAIN
     logprobs: bool = False
 
     def ids(self, length: int) -> list[int]:

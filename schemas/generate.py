@@ -15,15 +15,23 @@ MAX_TOKEN_ID = 2**31 - 1
 TokenId = Annotated[int, Meta(ge=0, le=MAX_TOKEN_ID)]
 """An id a tokenizer may hold: negative and absurd ids are refused before any decode."""
 
+ChoiceIndex = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
+FinishReason = Annotated[str, Meta(max_length=64)]
+"""Known ones are stop, length, abort, error, repetition; an unknown one is passed on, so it has to be short."""
+
+StopReason = int | Annotated[str, Meta(max_length=1024)]
+"""Id of the stop token, or the stop string (as long as a request's may be)."""
+
 
 class Usage(Struct, frozen=True):
-    """Token counts of one response, in tokens."""
+    """Token counts of one response, in tokens. Engines may send details; they are not passed on."""
 
     prompt_tokens: int = 0
     total_tokens: int = 0
     completion_tokens: int | None = 0
-    prompt_tokens_details: None = None
-    completion_tokens_details: None = None
+    prompt_tokens_details: Any = None
+    completion_tokens_details: Any = None
 
 
 class GenerateLogprob(Struct, frozen=True):
@@ -53,10 +61,10 @@ class GenerateLogprobs(Struct, frozen=True):
 class GenerateStreamChoice(Struct, frozen=True):
     """New ids of one choice. `token_ids` is the delta; empty with a `finish_reason` is legal."""
 
-    index: Annotated[int, Meta(ge=0)]
+    index: ChoiceIndex
     token_ids: list[TokenId] | None = None
-    finish_reason: str | None = None
-    stop_reason: int | str | None = None
+    finish_reason: FinishReason | None = None
+    stop_reason: StopReason | None = None
     logprobs: GenerateLogprobs | None = None
 
 
@@ -74,10 +82,10 @@ class GenerateChunk(Struct, frozen=True):
 class GenerateChoice(Struct, frozen=True):
     """A finished choice: all sampled ids, stop token included. A missing `finish_reason` means "stop"."""
 
-    index: Annotated[int, Meta(ge=0)]
+    index: ChoiceIndex
     token_ids: list[TokenId] | None = None
-    finish_reason: str | None = "stop"
-    stop_reason: int | str | None = None
+    finish_reason: FinishReason | None = "stop"
+    stop_reason: StopReason | None = None
     logprobs: GenerateLogprobs | None = None
 
 

@@ -10,9 +10,16 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from schemas.generate import FinishReason, TokenId
+
 STATE_VERSION = 1
 MAX_STATE_BYTES = 256 * 1024
 """Encoded size that is refused unread: several times the largest legal state (all caps full)."""
+
+MAX_PLAIN_STATE_BYTES = 1024
+"""No state without a parser is larger, encoded as JSON. The worst one holds MAX_HELD_CHARS characters of 6 bytes each
+(control characters, escaped), a carried `id` of 128 and numbers of full length: 846 bytes; a stop string costs two
+numbers."""
 
 Offset = Annotated[int, Meta(ge=0, le=2**53)]
 
@@ -32,14 +39,39 @@ class DecodeState(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
     held: str = ""
     started: bool = False
     broken: bool = False
-    window: tuple[int, ...] = ()
-    unread: tuple[int, ...] = ()
+    window: tuple[TokenId, ...] = ()
+    unread: tuple[TokenId, ...] = ()
 
 
 class ParserState(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Parsing engine: see `worker/core/parse.py`."""
+    """Parsing engine, between two chunks: see docs/parsing.md for each field's bound.
 
-    grammar: str = ""
+    region, flags: where the output is, and what was seen so far (bits of `worker/core/run.py`).
+    held: text that is not decided yet, such as the beginning of a marker.
+    calls: calls begun; history: calls of earlier turns, for ids that count on.
+    name, id: of a call whose begin was not said yet.
+    phase, mode, stack, scalar: scanners inside arguments; key: member or parameter being read; kind: its types.
+    value: a value that has to be complete before it can be typed, or arguments that came before their name.
+    raw: output that may be a call or text, as it was written.
+    seen: 4-byte hashes of the parameters of the open call.
+    """
+
+    region: int = 0
+    flags: int = 0
+    held: str = ""
+    calls: int = 0
+    history: int = 0
+    name: str = ""
+    id: str = ""
+    phase: int = 0
+    mode: int = 0
+    stack: str = ""
+    scalar: str = ""
+    key: str = ""
+    kind: int = 0
+    value: str = ""
+    raw: str = ""
+    seen: tuple[int, ...] = ()
 
 
 class HeldCall(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -59,7 +91,8 @@ class StreamState(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
     tokens: ids of this choice so far, the stop token and what came after a found stop string included.
     finish: "" while open, else the finish reason that was reported (later chunks are counted and dropped).
     stopped: it was us who finished it, at a stop string, before the engine did.
-    stop_held: pieces (text, id or -1) that may begin a stop string.
+    stop_held: pieces (text, id or -1) that may begin a stop string, where added tokens are among them.
+    stop_begun: without such tokens, the same in short: number of the stop string and how many of its characters came.
     logprob_context: last sampled ids (at most 4), to repair characters that tokens split.
     text_offset: next `text_offset` of completion logprobs, in code points.
     prompt: length of the prompt ids that came with the first chunk, for the model's length limit.
@@ -73,11 +106,11 @@ class StreamState(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
     index: Offset | None = None
     tokens: Offset = 0
     role_sent: bool = False
-    finish: str = ""
+    finish: FinishReason = ""
     stopped: bool = False
     decode: DecodeState | None = None
     stop_held: tuple[tuple[str, int], ...] = ()
-    logprob_context: Annotated[tuple[int, ...], Meta(max_length=4)] = ()
+    logprob_context: Annotated[tuple[TokenId, ...], Meta(max_length=4)] = ()
     text_offset: Offset = 0
     parser: ParserState | None = None
     prompt: Offset = 0
@@ -85,8 +118,9 @@ class StreamState(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
     call_done: bool = False
     call_open: bool = False
     call_held: HeldCall | None = None
-    created: int | None = None
-    id: str | None = None
+    created: Offset | None = None
+    id: Annotated[str, Meta(max_length=128)] | None = None
+    stop_begun: tuple[Offset, Offset] | None = None
 
 
 REQUEST_STATE_VERSION = 1

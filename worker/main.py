@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import secrets
 import signal
-import uuid
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -61,7 +63,7 @@ class WorkerProcess:
         self.redis = redis or connect(settings.redis_url)
         self.reader = redis or connect(settings.redis_url)
         self.names = Keys(settings.key_prefix)
-        self.token = uuid.uuid4().hex
+        self.token = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
         self.counts = Counts()
         self.rules = rules(settings, block_ms=min(1000, int(settings.lease_s * 500)))
         self.jobs: PartitionJobs | None = None
@@ -91,7 +93,7 @@ class WorkerProcess:
                     await client.aclose()
 
     async def _serve(self, partitions: int) -> None:
-        logger.info("worker %s: %d partitions at %s", self.token[:8], partitions, shown_url(self.settings.redis_url))
+        logger.info("worker %s: %d partitions at %s", self.token, partitions, shown_url(self.settings.redis_url))
         lease_ms = int(self.settings.lease_s * 1000)
         members = Members(self.redis, self.names, self.token, lease_ms=lease_ms)
         backoff = Backoff()
@@ -114,7 +116,7 @@ class WorkerProcess:
                     raise error
         finally:
             stopping.cancel()
-        logger.info("worker %s: stopped", self.token[:8])
+        logger.info("worker %s: stopped", self.token)
 
     async def _wait_for_redis(self, backoff: Backoff) -> None:
         while not self._stop.is_set():

@@ -21,6 +21,13 @@ DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
 
 S = TypeVar("S")
 
+PARSER_WORDS = {
+    "tool_call_streaming": ("eager", "complete"),
+    "forced_tool_format": ("native", "json"),
+    "stop_scope": ("output", "content"),
+}
+"""Options of a model that are one of a few words."""
+
 
 class SettingsError(ValueError):
     """A setting that cannot be; the message names the option and what to do."""
@@ -61,12 +68,23 @@ class ModelSettings:
     eos_token_id: tuple[int, ...] = option((), "end-of-sequence id; repeatable; default: generation_config.json")
     chat_template: str | None = option(None, "file of the chat template; default: the tokenizer's own")
     default_chat_template_kwargs: str | None = option(None, "JSON object of template arguments that requests override")
+    tool_call_parser: str | None = option(None, "name of the tool parser, as for vllm serve")
+    reasoning_parser: str | None = option(None, "name of the reasoning parser, as for vllm serve")
+    enable_auto_tool_choice: bool = option(False, "let the tool parser work, as for vllm serve")
+    tool_call_streaming: str = option("eager", "eager: send a call as it is written; complete: when its end was seen")
+    forced_tool_format: str = option("native", "what a required or named call looks like: native markup or bare json")
+    stop_scope: str = option("output", "where stop strings are searched: the whole output, or content only")
 
     def __post_init__(self) -> None:
         if self.max_model_len is not None and self.max_model_len < 1:
             raise SettingsError("--max-model-len has to be at least 1")
         if self.max_logprobs is not None and self.max_logprobs < -1:
             raise SettingsError("--max-logprobs has to be at least 0, or -1 for no limit")
+        if self.enable_auto_tool_choice and self.tool_call_parser is None:
+            raise SettingsError("--enable-auto-tool-choice needs --tool-call-parser")
+        for name, words in PARSER_WORDS.items():
+            if getattr(self, name) not in words:
+                raise SettingsError(f"{flag(name)} has to be {' or '.join(words)}, not {getattr(self, name)!r}")
         self.template_kwargs()
 
     def template_kwargs(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 from worker.core.errors import UnknownModel
 from worker.core.model import Limits, Model, ParserConfig
@@ -66,6 +66,21 @@ def _load_tokenizer(folder: Path) -> Tokenizer:
         raise TokenizerError(f"tokenizer in {folder} cannot be loaded: {error}") from error
 
 
+def _declare_special(tokenizer: Tokenizer, config: dict[str, Any]) -> None:
+    """Flag the tokens that the configuration declares special, as the library that it was written for does.
+
+    Some tokenizers (Gemma 3's `<mask>`) declare a token there that carries no flag of its own.
+    """
+    named = [config.get(f"{name}_token") for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
+    more = config.get("additional_special_tokens")
+    named += more if isinstance(more, list) else []
+    texts = [token.get("content") if isinstance(token, dict) else token for token in named]
+    flags = {token.content: token.special for token in tokenizer.get_added_tokens_decoder().values()}
+    for text in dict.fromkeys(text for text in texts if isinstance(text, str)):
+        if not flags.get(text, False) and tokenizer.token_to_id(text) is not None:
+            tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False)])
+
+
 def _eos_ids(*configs: dict[str, Any]) -> frozenset[int]:
     """`eos_token_id` of the first config that has one: an id or a list of ids."""
     for config in configs:
@@ -94,6 +109,7 @@ def load_model(settings: ModelSettings, parsers: ParserConfig | None = None) -> 
     folder = find_folder(settings.tokenizer)
     tokenizer = _load_tokenizer(folder)
     tokenizer_config = _read_json(folder / "tokenizer_config.json")
+    _declare_special(tokenizer, tokenizer_config)
     generation, config = _read_json(folder / "generation_config.json"), _read_json(folder / "config.json")
     eos = tokenizer_config.get("eos_token")
     eos = eos.get("content") if isinstance(eos, dict) else eos
@@ -104,12 +120,24 @@ def load_model(settings: ModelSettings, parsers: ParserConfig | None = None) -> 
         eos_token_id=tokenizer.token_to_id(eos) if isinstance(eos, str) else None,
         model_eos_ids=frozenset(settings.eos_token_id) or _eos_ids(generation, config),
         model_type=settings.model_type or config.get("model_type"),
-        parsers=parsers or ParserConfig(default_chat_template_kwargs=settings.template_kwargs()),
+        parsers=parsers or _parsers(settings),
         limits=Limits(
             max_model_len=settings.max_model_len,
             max_logprobs=None if settings.max_logprobs in (None, -1) else settings.max_logprobs,
         ),
         template_digest=blake2b(template.encode(), digest_size=8).hexdigest() if template else "",
+    )
+
+
+def _parsers(settings: ModelSettings) -> ParserConfig:
+    return ParserConfig(
+        tool_call_parser=settings.tool_call_parser,
+        reasoning_parser=settings.reasoning_parser,
+        enable_auto_tool_choice=settings.enable_auto_tool_choice,
+        default_chat_template_kwargs=settings.template_kwargs(),
+        tool_call_streaming="complete" if settings.tool_call_streaming == "complete" else "eager",
+        forced_tool_format="json" if settings.forced_tool_format == "json" else "native",
+        stop_scope="content" if settings.stop_scope == "content" else "output",
     )
 
 

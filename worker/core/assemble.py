@@ -27,8 +27,8 @@ class CallIds(Protocol):
 class CallPolicy(NamedTuple):
     """What of the calls a client gets.
 
-    keep: False drops all calls (`tool_choice: none`, no tools). parallel: False keeps the first. complete: hold each call
-    until its closer. named: the choice names a function, so `finish_reason` stays `stop`.
+    keep: False drops all calls (`tool_choice: none`, no tools). parallel: False keeps the first. complete: hold each
+    call until its closer. named: the choice names a function, so `finish_reason` stays `stop`.
     """
 
     keep: bool = True
@@ -131,7 +131,9 @@ def message(events: Sequence[Event], policy: CallPolicy, ids: CallIds, *, forced
     reasoning: list[str] = []
     content: list[str] = []
     calls: list[ToolCall] = []
-    name, id_, arguments = "", None, list[str]()
+    name = ""
+    id_: str | None = None
+    arguments: list[str] = []
     for event in events:
         match event:
             case Content(text):

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from schemas.generate import GenerateChunk
+from schemas.keys import valid_request_id
 from schemas.openai import ChatCompletionChunk, CompletionChunk
 from schemas.request import (
     DerenderChatRequest,
@@ -24,6 +25,7 @@ from schemas.request import (
 )
 from schemas.state import MAX_STATE_BYTES, StreamState
 from worker.core import validate
+from worker.core.client_state import check_client_state
 from worker.core.errors import RequestError, SchemaError, StateMismatch
 from worker.core.model import Limits, Model
 from worker.core.step import derender, derender_completions, derender_step, prepare
@@ -42,6 +44,7 @@ class _Peek(Struct):
 
     stream: bool = False
     endpoint: str | None = None
+    request_id: str | None = None
     generate_responses: msgspec.Raw = msgspec.Raw(b"null")
     completion_request: msgspec.Raw = msgspec.Raw(b"null")
     stream_state: msgspec.Raw = msgspec.Raw(b"null")
@@ -64,7 +67,7 @@ _chat_stream = _lax(DerenderChatStreamRequest)
 _completion_stream = _lax(DerenderCompletionStreamRequest)
 _encoder = msgspec.json.Encoder()
 
-_ENDPOINTS: dict[str, Endpoint] = {
+ENDPOINTS: dict[str, Endpoint] = {
     "chat": "chat",
     "/v1/chat/completions/derender": "chat",
     "completion": "completion",
@@ -78,34 +81,45 @@ def derender_call(
     *,
     created: int,
     endpoint: str | None = None,
+    default_endpoint: str | None = None,
     request_id: str | None = None,
     limits: Limits = Limits(),  # noqa: B008 - frozen
 ) -> bytes:
     """Answer one derender request.
 
     body: JSON of one of the four requests. endpoint: `chat`, `completion` or the HTTP path; None: the body's own
-        `endpoint` member, else a body with `generate_responses` or `completion_request` is a completion.
+        `endpoint` member, else default_endpoint, else a body with `generate_responses` or `completion_request` is a
+        completion.
     created: unix seconds, where neither body nor state say. request_id: where the engine's message has none.
     Returns the JSON of the response, `{"chunk", "stream_state"}` for a stream. Raises RequestError.
     """
     peek = validate.decode(_peek, body, limits)
-    kind = _kind(endpoint or peek.endpoint, peek)
+    kind = _kind(endpoint or peek.endpoint or default_endpoint, peek)
+    if peek.request_id is not None and not valid_request_id(peek.request_id):
+        raise SchemaError("request_id must be 1 to 128 of A-Z a-z 0-9 . _ : / -", param="body.request_id")
     if len(bytes(peek.stream_state)) > MAX_STATE_BYTES:
         raise StateMismatch(f"stream_state is over the limit of {MAX_STATE_BYTES} bytes")
     fallback_id = request_id or blake2b(body, digest_size=8).hexdigest()
     if not peek.stream:
-        decoder: msgspec.json.Decoder[DerenderChatRequest] | msgspec.json.Decoder[DerenderCompletionRequest]
-        decoder = _chat if kind == "chat" else _completion
-        return _encoder.encode(_batch(models, validate.decode(decoder, body, limits), created, fallback_id))
-    request = validate.decode(_chat_stream if kind == "chat" else _completion_stream, body, limits)
-    return _encoder.encode(_stream(models, request, created, fallback_id))
+        batch: Batch
+        if kind == "chat":
+            batch = validate.decode(_chat, body, limits, deep=False)
+        else:
+            batch = validate.decode(_completion, body, limits, deep=False)
+        return _encoder.encode(_batch(models, batch, created, fallback_id))
+    stream: Stream
+    if kind == "chat":
+        stream = validate.decode(_chat_stream, body, limits, deep=False)
+    else:
+        stream = validate.decode(_completion_stream, body, limits, deep=False)
+    return _encoder.encode(_stream(models, stream, created, fallback_id))
 
 
 def _kind(endpoint: str | None, peek: _Peek) -> Endpoint:
     if endpoint is not None:
-        if endpoint not in _ENDPOINTS:
-            raise SchemaError(f"endpoint {endpoint!r}: use one of {', '.join(_ENDPOINTS)}", param="body.endpoint")
-        return _ENDPOINTS[endpoint]
+        if endpoint not in ENDPOINTS:
+            raise SchemaError(f"endpoint {endpoint!r}: use one of {', '.join(ENDPOINTS)}", param="body.endpoint")
+        return ENDPOINTS[endpoint]
     if bytes(peek.generate_responses) != b"null" or bytes(peek.completion_request) != b"null":
         return "completion"
     return "chat"
@@ -144,6 +158,7 @@ def _batch(models: Models, request: Batch, created: int, fallback_id: str) -> St
         prompt_token_ids=list(request.prompt_token_ids) if request.prompt_token_ids is not None else None,
         prompt_tokens=request.prompt_tokens,
     )
+    validate.check_responses(request.generate_responses, model.limits)
     prepared = prepare(model, context, request_id=first, created=created)
     return derender_completions(prepared, request.generate_responses)
 
@@ -171,6 +186,8 @@ def _stream(models: Models, request: Stream, created: int, fallback_id: str) -> 
         id_ = id_ or state.id
     id_ = id_ or fallback_id
     prepared = prepare(models(request.model), context, request_id=id_, created=created)
+    if state is not None:
+        check_client_state(prepared, state)
     chunk, after = derender_step(prepared, request.generate_chunk, state)
     return _StreamAnswer(chunk, structs.replace(after, created=created, id=_carried(request.generate_chunk, id_)))
 

@@ -1,7 +1,7 @@
 """Ids to text, one chunk at a time, with the undecided rest as a value.
 
-Text goes out when the character it belongs to is complete. Newly decoded text that ends in U+FFFD is kept until more text
-follows or the choice ends, as engines do: the next ids may still complete that character.
+Text goes out when the character it belongs to is complete. Newly decoded text that ends in U+FFFD is kept until more
+text follows or the choice ends, as engines do: the next ids may still complete that character.
 
 Source: reference behaviour S1 to S9; equality with the tokenizer's own decode is a property test.
 """
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from tokenizers.decoders import DecodeStream
 
 from schemas.state import DecodeState
+from worker.core.errors import StateMismatch
 from worker.core.events import TEXT, Piece
 from worker.core.vocabulary import REPLACEMENT, Vocabulary
 
@@ -52,8 +53,8 @@ def decode_text(
     if skip_special and not vocabulary.special.isdisjoint(ids):
         ids = [id_ for id_ in ids if id_ not in vocabulary.special]
     text, after = _decode(vocabulary, state, ids)
-    if not (after.pending or after.held or text.endswith(REPLACEMENT)):
-        return text, after
+    if vocabulary.kind == "window" or not (after.pending or after.held or text.endswith(REPLACEMENT)):
+        return text, after  # a windowed decoder keeps undecided ids by itself
     # something is undecided: go id by id, since an id's text waits as a whole
     parts: list[str] = []
     for id_ in ids:
@@ -98,11 +99,47 @@ def flush(vocabulary: Vocabulary, state: DecodeState) -> tuple[str, DecodeState]
     """What is still undecided when the choice ends, as the tokenizer's decode would write it."""
     if state.unread:
         text = _window_text(vocabulary, state.window, state.unread)
-        return state.held + text, DecodeState(window=(*state.window, *state.unread)[-WINDOW_IDS:])
+        return text, DecodeState(window=(*state.window, *state.unread)[-WINDOW_IDS:])
     if not (state.held or state.pending):
         return "", state
     text = state.held + state.pending.decode("utf-8", _errors(vocabulary))
     return text, _replace(state, held="", pending=b"")
+
+
+def check(vocabulary: Vocabulary, state: DecodeState) -> None:
+    """Refuse a state that no sequence of ids leads to. Raises StateMismatch; only for states from outside."""
+    if vocabulary.kind == "window":
+        if state.pending or state.held or state.started or state.broken:
+            raise StateMismatch("stream_state: decode.pending, held, started and broken do not go with this tokenizer")
+        if len(state.window) > WINDOW_IDS or len(state.unread) > MAX_UNREAD_IDS:
+            raise StateMismatch(
+                f"stream_state: decode.window and unread have {len(state.window)} and {len(state.unread)} ids, over the"
+                f" limits of {WINDOW_IDS} and {MAX_UNREAD_IDS}"
+            )
+        if not all(map(vocabulary.known, (*state.window, *state.unread))):
+            raise StateMismatch("stream_state: decode.window and unread hold an id that is not in the vocabulary")
+        return
+    if state.window or state.unread:
+        raise StateMismatch("stream_state: decode.window and unread do not go with this tokenizer")
+    if state.started and not vocabulary.strips_leading_space:
+        raise StateMismatch("stream_state: decode.started does not go with this tokenizer")
+    if state.broken and (vocabulary.kind != "byte_fallback" or state.pending):
+        raise StateMismatch("stream_state: decode.broken needs a byte-fallback tokenizer and no pending bytes")
+    if not _begins_a_character(state.pending):
+        raise StateMismatch("stream_state: decode.pending is not the beginning of one UTF-8 character")
+    if len(state.held) > MAX_HELD_CHARS:
+        raise StateMismatch(
+            f"stream_state: decode.held has {len(state.held)} characters, over the limit of {MAX_HELD_CHARS}"
+        )
+    if state.held and not (state.pending or state.held.endswith(REPLACEMENT)):
+        raise StateMismatch("stream_state: decode.held is text that nothing holds back")
+
+
+def _begins_a_character(data: bytes) -> bool:
+    try:
+        return codecs.utf_8_decode(data, "strict", False) == ("", 0)
+    except UnicodeDecodeError:
+        return False
 
 
 def _errors(vocabulary: Vocabulary) -> str:
@@ -134,6 +171,7 @@ def _decode_fallback(vocabulary: Vocabulary, state: DecodeState, ids: Iterable[i
                 continue
             if pending:
                 parts.append(REPLACEMENT * len(pending))
+                started = True
             pending, broken = b"", False
             text = data.decode("utf-8", "replace")
         elif broken:

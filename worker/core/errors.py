@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from schemas.openai import ErrorBody, ErrorInfo
 
+MAX_MESSAGE_CHARS = 500
+"""A message may quote what the caller sent, so it is cut."""
+
 
 class DerenderError(Exception):
     """Base of everything the core raises on purpose."""
@@ -20,9 +23,11 @@ class RequestError(DerenderError):
     type = "BadRequestError"
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
+        if len(message) > MAX_MESSAGE_CHARS:
+            message = message[: MAX_MESSAGE_CHARS - 1] + "…"
         super().__init__(message)
         self.message = message
-        self.param = param
+        self.param = param if param is None else param[:MAX_MESSAGE_CHARS]
 
     def body(self) -> ErrorBody:
         return ErrorBody(ErrorInfo(message=self.message, type=self.type, param=self.param, code=self.code))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from math import isfinite
 from os.path import commonprefix
 
 from schemas.generate import MAX_TOKEN_ID, GenerateLogprob, GenerateLogprobEntry, GenerateLogprobs
@@ -18,7 +19,10 @@ from worker.core.vocabulary import REPLACEMENT, Vocabulary
 CONTEXT_IDS = 4
 """Sampled ids that may stand before a token that is part of a character: the longest UTF-8 character has 4 bytes."""
 
-_PLACEHOLDER = re.compile(r"token_id:(\d{1,10})")
+_PLACEHOLDER = re.compile(r"token_id:([0-9]{1,10})")
+
+FLOOR = -9999.0
+"""What engines report in place of -inf and NaN; JSON has neither."""
 
 Resolved = tuple[str, list[int] | None]
 """Text of a token and its UTF-8 bytes; None for an id without a vocabulary entry."""
@@ -32,6 +36,10 @@ def token_id(entry: GenerateLogprob | GenerateLogprobEntry) -> int:
     if match is None or int(match[1]) > MAX_TOKEN_ID:
         raise SchemaError("a logprob entry needs an integer token_id or a token of the form token_id:<id>")
     return int(match[1])
+
+
+def finite(logprob: float) -> float:
+    return logprob if isfinite(logprob) else FLOOR
 
 
 def resolve(vocabulary: Vocabulary, id_: int, context: Sequence[int]) -> Resolved:
@@ -54,7 +62,7 @@ def _repair(vocabulary: Vocabulary, id_: int, context: Sequence[int]) -> str:
         while complete and vocabulary.decode((left[complete - 1],)).endswith(REPLACEMENT):
             complete -= 1
         said = vocabulary.decode(left[:complete])
-        return whole[len(commonprefix([said, whole])) :]
+        return whole[len(commonprefix([said, whole])) :]  # noqa: RUF071 - of strings, not of paths
     return ""
 
 
@@ -70,10 +78,10 @@ def chat_logprobs(
         sampled = token_id(entry)
         text, data = resolve(vocabulary, sampled, ids[-CONTEXT_IDS:])
         top = [
-            TopLogprob(*_named(resolve(vocabulary, token_id(candidate), ids[-CONTEXT_IDS:]), candidate.logprob))
+            TopLogprob(*_named(resolve(vocabulary, token_id(candidate), ids[-CONTEXT_IDS:]), finite(candidate.logprob)))
             for candidate in (entry.top_logprobs or ())[:keep]
         ]
-        result.append(TokenLogprob(text, entry.logprob, data, top))
+        result.append(TokenLogprob(text, finite(entry.logprob), data, top))
         ids.append(sampled)
     return ChatLogprobs(result)
 
@@ -92,7 +100,7 @@ def completion_logprobs(
         sampled = token_id(entry)
         text, _ = resolve(vocabulary, sampled, ids[-CONTEXT_IDS:])
         result.text_offset.append(offset)
-        result.token_logprobs.append(entry.logprob)
+        result.token_logprobs.append(finite(entry.logprob))
         result.tokens.append(text)
         result.top_logprobs.append(_candidates(vocabulary, entry, ids[-CONTEXT_IDS:], keep))
         offset += len(text)
@@ -103,10 +111,10 @@ def completion_logprobs(
 def _candidates(
     vocabulary: Vocabulary, entry: GenerateLogprobEntry, context: Sequence[int], keep: int | None
 ) -> dict[str, float] | None:
-    """A map by text: candidates of equal text collapse (the shape forces it), and the last one stays, as in the reference."""
+    """A map by text: candidates of equal text collapse (the shape forces it), the last one stays, as in engines."""
     if not entry.top_logprobs:
         return None
     return {
-        resolve(vocabulary, token_id(candidate), context)[0]: candidate.logprob
+        resolve(vocabulary, token_id(candidate), context)[0]: finite(candidate.logprob)
         for candidate in entry.top_logprobs[:keep]
     }

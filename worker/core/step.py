@@ -249,6 +249,7 @@ def _advance(
                 events.append(Content("".join([text for text, _ in held])))
                 held = ()
             parser_state = None
+    stop_held, stop_begun = stop.pack(request.stops, held) if held else ((), None)
     return _Advance(
         text,
         events,
@@ -263,7 +264,7 @@ def _advance(
             finish=finish or "",
             stopped=found is not None and choice.finish_reason is None,
             decode=None if finish or decode == START else decode,
-            stop_held=held,
+            stop_held=stop_held,
             logprob_context=tuple((*state.logprob_context, *ids[-CONTEXT_IDS:])[-CONTEXT_IDS:]),
             text_offset=state.text_offset,
             parser=parser_state,
@@ -274,6 +275,7 @@ def _advance(
             call_held=state.call_held,
             created=state.created,
             id=state.id,
+            stop_begun=stop_begun,
         ),
     )
 
@@ -295,18 +297,19 @@ def _pieces(
         if not state.tokens:
             decode = seed(vocabulary, prompt_ids, skip_special=request.skip_special and not parsed)
     pieces: list[Piece] = []
-    held = state.stop_held
-    # the first `min_tokens` ids are searched for no stop string
+    held = stop.unpack(request.stops, state.stop_held, state.stop_begun)
+    # a stop string has to end in the text of what comes after the first `min_tokens` ids
     border = min(max(request.min_tokens - state.tokens, 0), len(ids)) if strings else len(ids)
-    for part, search in (
-        ((ids[:border], False), (ids[border:], True)) if 0 < border < len(ids) else ((ids, not border),)
-    ):
+    parts = [(ids[:border], False), (ids[border:], True)] if 0 < border < len(ids) else [(ids, not border)]
+    if not ids:
+        parts = [(ids, state.tokens > request.min_tokens)]  # text of the flush alone belongs to the last id
+    for number, (part, search) in enumerate(parts, 1):
         if parsed:
             new, decode = decode_pieces(vocabulary, decode, part)
         else:
             text, decode = decode_text(vocabulary, decode, part, skip_special=request.skip_special)
             new = [(text, TEXT)] if text else []
-        if final and (search or border == len(ids)):
+        if final and number == len(parts):
             text, decode = flush(vocabulary, decode)
             if text:
                 new.append((text, TEXT))
@@ -327,7 +330,7 @@ def _stop_in_content(
 ) -> tuple[list[Event], tuple[Piece, ...], str | None]:
     """Stop strings in content alone (`stop_scope="content"`): what comes after a match is dropped."""
     search = state.tokens + count > request.min_tokens
-    held = state.stop_held
+    held = stop.unpack(request.stops, state.stop_held, state.stop_begun)
     kept: list[Event] = []
     for event in events:
         if not isinstance(event, Content):
@@ -370,9 +373,11 @@ def derender_step(
         prompt_ids = chunk.prompt_token_ids
     usage = _chunk_usage(request, chunk, prompt)
     if not chunk.choices:
-        return _chunk(request, chunk, usage, None), state
+        return _chunk(request, chunk, usage, None), _remember_prompt(request, state, prompt_ids)
     choice = chunk.choices[0]
     index = prompt * request.choices_per_prompt + choice.index
+    if index >= model.limits.max_sequences:
+        raise RequestError(f"choice index {index} is over the limit of {model.limits.max_sequences} choices")
     if state.index is None:
         state = _with_index(state, index)
     elif state.index != index:
@@ -385,14 +390,14 @@ def derender_step(
         raise RequestError("prompt_token_ids is required: the model's parser has to know where the prompt ends")
     step = _advance(request, choice, state, prompt_ids, request.stops, final=choice.finish_reason is not None)
     if request.kind == "chat":
-        answer, after = _chat_choice(request, choice, index, state, step)
-    else:
-        answer, after = _completion_choice(request, chunk, choice, index, state, step)
-    return _chunk(request, chunk, usage, answer), after
+        chat_choice, after = _chat_choice(request, choice, index, state, step)
+        return _chunk(request, chunk, usage, chat_choice), after
+    completion_choice, after = _completion_choice(request, chunk, choice, index, state, step)
+    return _chunk(request, chunk, usage, completion_choice), after
 
 
 def check_state(request: PreparedRequest, state: StreamState) -> None:
-    """Refuse a state that another version or configuration wrote, or that does not add up. Raises StateMismatch."""
+    """Refuse a state that another version or configuration wrote. Raises StateMismatch."""
     if state.version != STATE_VERSION:
         raise StateMismatch(f"stream_state has version {state.version}; this version reads {STATE_VERSION}")
     if state.fingerprint != request.model.fingerprint:
@@ -400,15 +405,20 @@ def check_state(request: PreparedRequest, state: StreamState) -> None:
             f"stream_state was written for configuration {state.fingerprint!r}, but {request.model.name!r} is served"
             f" with {request.model.fingerprint}: model, tokenizer, template or parser options differ"
         )
-    if state.parser is not None and request.parser is None:
-        raise StateMismatch("stream_state holds a parser's state, but this request runs no parser")
-    held = sum(len(text) for text, _ in state.stop_held)
-    longest = max(map(len, request.stops), default=0)
-    widest = max(map(len, request.model.vocabulary.added.values()), default=0) if held >= longest else 0
-    if held and held > longest + widest:
-        raise StateMismatch(f"stream_state holds {held} characters for a stop string, more than any could need")
-    if state.call_held is not None and len(state.call_held.arguments) > assemble.MAX_HELD_CALL:
-        raise StateMismatch("stream_state holds a tool call longer than the cap")
+
+
+def _remember_prompt(request: PreparedRequest, state: StreamState, prompt_ids: Ids | None) -> StreamState:
+    """A first chunk without a choice may be the only one that brings the prompt's ids (S26)."""
+    if not prompt_ids or state.index is not None or state.decode is not None or state.parser is not None:
+        return state
+    parser = request.parser
+    decode = seed(request.model.vocabulary, prompt_ids, skip_special=request.skip_special and parser is None)
+    return structs.replace(
+        state,
+        decode=None if decode == START else decode,
+        parser=parser.start(prompt_ids, request.history_calls) if parser else None,
+        prompt=len(prompt_ids),
+    )
 
 
 def _with_index(state: StreamState, index: int) -> StreamState:
@@ -573,7 +583,8 @@ def derender(request: PreparedRequest, response: GenerateResponse) -> ChatComple
     """
     if request.kind == "completion":
         return derender_completions(request, [response])
-    validate.check_response(response, request.model.limits)
+    validate.check_response_size(response, request.model.limits)
+    validate.check_ids_present(response)
     prompt_ids = request.prompt_ids(0)
     if prompt_ids is None:
         prompt_ids = response.prompt_token_ids
@@ -596,10 +607,9 @@ def derender_completions(request: PreparedRequest, responses: Sequence[GenerateR
     limits = request.model.limits
     if not responses:
         raise RequestError("generate_responses must not be empty")
-    if len(responses) > limits.max_sequences:
-        raise RequestError(f"{len(responses)} responses are over the limit of {limits.max_sequences}")
-    for response in responses:
-        validate.check_response(response, limits)
+    validate.check_responses(responses, limits)
+    for number, response in enumerate(responses):
+        validate.check_ids_present(response, of=f" of response {number}")
     choices: list[CompletionChoice] = []
     for prompt, response in enumerate(responses):
         prompt_ids = request.prompt_ids(prompt)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from worker.core.events import TEXT, Piece
 
 MAX_STOP_CHARS = 1024
-"""Longest stop string, in characters: what may begin one is held in the state."""
+"""Longest stop string, in characters: each chunk of text is compared with all of its beginnings."""
 
 
 class StopTokens(NamedTuple):
@@ -42,8 +42,8 @@ def feed(
 ) -> tuple[list[Piece], tuple[Piece, ...], str | None]:
     """Look for stop strings in the text of pieces.
 
-    held: pieces that may begin a stop string, from the call before. search: False while the first `min_tokens` ids come,
-    whose text may begin a stop string but not end one. include: keep the stop string in the text.
+    held: pieces that may begin a stop string, from the call before. search: False while the first `min_tokens` ids
+    come, whose text may begin a stop string but not end one. include: keep the stop string in the text.
     Returns the pieces to let go, those to hold, and the string that was found: the match that ends first wins, ties go
     to the earlier string of the request.
     """
@@ -66,6 +66,25 @@ def feed(
         return both, (), None
     out, rest = _split(both, len(text) - keep, whole_tokens=True)
     return out, tuple(rest), None
+
+
+Begun = tuple[int, int]
+"""Number of a stop string, and how many of its characters the text ends with."""
+
+
+def pack(strings: Sequence[str], held: Sequence[Piece]) -> tuple[tuple[Piece, ...], Begun | None]:
+    """Held pieces as the state carries them: text alone is the beginning of a stop string, so two numbers say it."""
+    if held and all(id_ == TEXT for _, id_ in held):
+        text = "".join([text for text, _ in held])
+        for number, string in enumerate(strings):
+            if len(text) < len(string) and string.startswith(text):
+                return (), (number, len(text))
+    return tuple(held), None
+
+
+def unpack(strings: Sequence[str], held: tuple[Piece, ...], begun: Begun | None) -> tuple[Piece, ...]:
+    """The pieces that `pack` was given, adjacent text joined."""
+    return held if begun is None else ((strings[begun[0]][: begun[1]], TEXT),)
 
 
 def _may_begin(strings: Sequence[str], text: str) -> int:

@@ -21,8 +21,15 @@ from worker.core.stop import MAX_STOP_CHARS
 
 T = TypeVar("T")
 
+MAX_N = 16_384
+"""Choices of one prompt that a request may ask for, as many as a response may hold."""
+
 _PATH = re.compile(r" - at `\$(.*)`$")
-_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]')
+_FIELD = re.compile(r"^Object (?:missing required|contains unknown) field `(.{1,200})`")
+_ESCAPE = re.compile(rb"\\.", re.DOTALL)
+_STRING = re.compile(rb'"[^"]*"')
+_TO_SQUARE = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKET = bytes(set(range(256)) - set(b'[]{}"'))
 
 
 def decode(decoder: msgspec.json.Decoder[T], data: bytes, limits: Limits, *, deep: bool = True) -> T:
@@ -45,15 +52,15 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes, limits: Limits, *, dee
 
 
 def check_depth(data: bytes, limit: int) -> None:
-    depth = 0
-    for match in _STRUCTURE.finditer(data):
-        mark = match[0]
-        if mark in (b"[", b"{"):
-            depth += 1
-            if depth > limit:
-                raise SchemaError(f"JSON is nested deeper than {limit} levels")
-        elif mark in (b"]", b"}"):
-            depth -= 1
+    """Refuse JSON nested deeper than `limit` levels, in a bounded number of passes over its brackets."""
+    brackets = _ESCAPE.sub(b"", data).translate(_TO_SQUARE, _NO_BRACKET)
+    brackets = _STRING.sub(b"", brackets)
+    for _ in range(limit):
+        if b"[]" not in brackets:
+            return  # not balanced: the decoder says where
+        brackets = brackets.replace(b"[]", b"")
+    if brackets:
+        raise SchemaError(f"JSON is nested deeper than {limit} levels")
 
 
 def schema_error(error: msgspec.ValidationError) -> SchemaError:
@@ -64,6 +71,8 @@ def schema_error(error: msgspec.ValidationError) -> SchemaError:
     if match:
         path += re.sub(r"\[(\d+|\.\.\.)\]", r".\1", match[1])
         message = message[: match.start()]
+    if field := _FIELD.match(message):
+        path += "." + field[1]
     return SchemaError(f"{path}: {message}", param=path)
 
 
@@ -101,6 +110,8 @@ def check_completion(request: CompletionRequest) -> None:
         raise RequestError("logprobs must be -1 or at least 0", param="logprobs")
     if request.logprob_token_ids and request.logprobs is None:
         raise RequestError("logprob_token_ids needs logprobs", param="logprob_token_ids")
+    if request.n is not None and not 1 <= request.n <= MAX_N:
+        raise RequestError(f"n must be from 1 to {MAX_N}", param="n")
     _check_stream_options(request)
     _check_stop(request.stop)
 
@@ -157,16 +168,23 @@ def check_prompt_ids(ids: Sequence[int] | None, limits: Limits) -> None:
         raise RequestError(f"prompt_token_ids has {len(ids)} ids, over the model's limit of {limits.max_model_len}")
 
 
-def check_response(response: GenerateResponse, limits: Limits) -> None:
-    """Bounds and completeness of a whole response (E9 to E13, E16)."""
-    check_response_size(response, limits)
+def check_ids_present(response: GenerateResponse, *, of: str = "") -> None:
+    """Every finished choice has ids (E16). of: names the response in a message."""
     for choice in response.choices:
         if not choice.token_ids:
-            raise RequestError(f"choice {choice.index} has no token_ids")
+            raise RequestError(f"choice {choice.index}{of} has no token_ids")
+
+
+def check_responses(responses: Sequence[GenerateResponse], limits: Limits) -> None:
+    """The bounds of several responses, one per prompt (E9 to E13)."""
+    if len(responses) > limits.max_sequences:
+        raise RequestError(f"{len(responses)} responses are over the limit of {limits.max_sequences}")
+    for response in responses:
+        check_response_size(response, limits)
 
 
 def check_response_size(response: GenerateResponse, limits: Limits) -> None:
-    """The bounds alone: they come before what the model's parsers require of the request."""
+    """The bounds of a whole response (E9 to E13): they come before what the model's parsers require of the request."""
     check_output_mode(response)
     if len(response.choices) > limits.max_sequences:
         raise RequestError(f"response has {len(response.choices)} choices, over the limit of {limits.max_sequences}")

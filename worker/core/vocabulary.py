@@ -91,6 +91,11 @@ class Vocabulary:
         self.bytes_of(id_)
         return id_ in self._byte_ids
 
+    def drop_caches(self) -> None:
+        """Forget what was looked up: changes nothing but time, at any moment."""
+        self._bytes.clear()
+        self._byte_ids.clear()
+
     def known(self, id_: int) -> bool:
         return self.tokenizer.id_to_token(id_) is not None
 

@@ -1,0 +1,229 @@
+"""Drives the parser without the rest of the core: ids to pieces, events to a message, state through bytes.
+
+Pieces are cut from the decoded whole here; the product's detokenizer has tests of its own.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tokenizers import AddedToken, Tokenizer
+
+from schemas.openai import ChatRequest
+from schemas.state import ParserState
+from worker.core.events import TEXT, CallArguments, CallBegin, CallEnd, Content, Event, Piece, Reasoning
+from worker.core.model import Model, ParserConfig
+from worker.core.parse import Parser
+from worker.core.vocabulary import Vocabulary
+
+SHARED = Path(os.environ.get("DERENDER_SHARED", "../shared"))
+FAILS_WITHOUT = os.environ.get("CI") == "true"
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(ParserState)
+
+
+def unavailable(what: str) -> None:
+    """Skip a test whose data are not at hand; on CI that is a failure."""
+    if FAILS_WITHOUT:
+        pytest.fail(f"{what} is missing")
+    pytest.skip(f"{what} is missing (DERENDER_SHARED)")
+
+
+@cache
+def tokenizer_folder() -> Path | None:
+    """Folder of the unpacked tokenizers, or None."""
+    import subprocess
+    import sys
+
+    script = SHARED / "tokenizers" / "unpack.py"
+    if not script.exists():
+        return None
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    return Path(done.stdout.strip().splitlines()[-1])
+
+
+@cache
+def vocabulary(name: str, added: tuple[str, ...] = (), special: tuple[str, ...] = ()) -> Vocabulary:
+    """Vocabulary of `<folder>/<name>`, with tokens appended."""
+    folder = tokenizer_folder()
+    if folder is None or not (folder / name / "tokenizer.json").exists():
+        unavailable(f"tokenizer {name}")
+    assert folder is not None
+    tokenizer = Tokenizer.from_file(str(folder / name / "tokenizer.json"))
+    if added:
+        tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in added])
+    if special:
+        tokenizer.add_special_tokens([AddedToken(text, normalized=False, special=True) for text in special])
+    return Vocabulary(tokenizer)
+
+
+def through_bytes(state: ParserState) -> ParserState:
+    return _decoder.decode(_encoder.encode(state))
+
+
+class Pieces:
+    """Smallest detokenizer: runs of ordinary tokens as text, added tokens by themselves."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self.started = False
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, ids: Sequence[int]) -> list[Piece]:
+        pieces: list[Piece] = []
+        run = b""
+        for id_ in ids:
+            if self.vocabulary.strips_leading_space and not self.started and id_ not in self.vocabulary.added:
+                self.started = True
+                run += self.vocabulary.bytes_of(id_).removeprefix(b" ")
+                continue
+            if id_ in self.vocabulary.added:
+                if text := self.decoder.decode(run):
+                    pieces.append((text, TEXT))
+                run = b""
+                pieces.append((self.vocabulary.decode([id_]), id_))
+            else:
+                run += self.vocabulary.bytes_of(id_)
+        if text := self.decoder.decode(run):
+            pieces.append((text, TEXT))
+        return pieces
+
+
+@dataclass
+class Call:
+    name: str
+    text: str = ""
+    id: str | None = None
+    complete: bool | None = None
+
+
+@dataclass
+class Message:
+    """What a client has accumulated."""
+
+    content: str = ""
+    reasoning: str = ""
+    calls: list[Call] = field(default_factory=list)
+    largest_state: int = 0
+    sizes: list[int] = field(default_factory=list)
+
+    def take(self, events: Sequence[Event]) -> None:
+        for event in events:
+            match event:
+                case Reasoning(text):
+                    assert text
+                    self.reasoning += text
+                case Content(text):
+                    assert text
+                    self.content += text
+                case CallBegin(index, name, id_):
+                    assert index == len(self.calls), "call indexes count up"
+                    assert name
+                    self.calls.append(Call(name, id=id_))
+                case CallArguments(index, text):
+                    assert self.calls[index].complete is None
+                    assert text
+                    self.calls[index].text += text
+                case CallEnd(index, complete):
+                    assert self.calls[index].complete is None
+                    self.calls[index].complete = complete
+
+    def whole(self) -> dict[str, Any]:
+        """The result without calls that were cut, with parsed arguments."""
+        return {
+            "content": self.content or None,
+            "reasoning": self.reasoning or None,
+            "tool_calls": [{"name": call.name, "arguments": strict(call.text)} for call in self.calls if call.complete],
+        }
+
+
+def strict(text: str) -> Any:
+    """JSON value of text; duplicate keys and NaN are errors."""
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        assert len({key for key, _ in items}) == len(items), f"duplicate keys in {text}"
+        return dict(items)
+
+    def constant(name: str) -> Any:
+        raise AssertionError(f"{name} in {text}")
+
+    return json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
+
+
+def run(
+    parser: Parser,
+    chunks: Sequence[Sequence[int]],
+    finish: str,
+    prompt: Sequence[int] = (),
+    history: int = 0,
+) -> Message:
+    """Parse ids in chunks, the state passed through bytes at every cut."""
+    message = Message()
+    pieces = Pieces(parser.vocabulary)
+    state = through_bytes(parser.start(prompt, history))
+    for ids in chunks:
+        events, state = parser.step(state, pieces.feed(ids))
+        message.take(events)
+        size = len(_encoder.encode(state))
+        message.sizes.append(size)
+        message.largest_state = max(message.largest_state, size)
+        state = through_bytes(state)
+    events, state = parser.finish(state, finish)
+    message.take(events)
+    return message
+
+
+def cuts(ids: Sequence[int], vocabulary: Vocabulary, seed: str) -> Iterator[tuple[str, list[list[int]]]]:
+    """The groupings by which outputs are graded."""
+    ids = list(ids)
+    yield "whole", [ids]
+    special: list[list[int]] = [[]]
+    for id_ in ids:
+        if id_ in vocabulary.added:
+            special += [[id_], []]
+        else:
+            special[-1].append(id_)
+    yield "special", [group for group in special if group]
+    yield "single", [[id_] for id_ in ids]
+    for number in range(5):
+        source = random.Random(f"{seed}-{number}")
+        groups, at = [], 0
+        while at < len(ids):
+            size = source.randint(1, 8)
+            groups.append(ids[at : at + size])
+            at += size
+        yield f"random-{number}", groups
+
+
+def chat_request(**fields: Any) -> ChatRequest:
+    return msgspec.convert({"messages": [], **fields}, ChatRequest)
+
+
+def parser_for(
+    vocabulary: Vocabulary,
+    tool: str | None,
+    reasoning: str | None,
+    *,
+    model_type: str | None = None,
+    forced: str = "native",
+    **request: Any,
+) -> Parser:
+    config = ParserConfig(
+        tool_call_parser=tool,
+        reasoning_parser=reasoning,
+        enable_auto_tool_choice=tool is not None,
+        forced_tool_format=forced,  # type: ignore[arg-type]
+    )
+    model = Model(name="test", vocabulary=vocabulary, model_type=model_type, parsers=config)
+    return Parser.for_request(model, chat_request(**request))

@@ -1,0 +1,274 @@
+"""A grammar together with a vocabulary: what the engine searches for.
+
+An added token is one character in the engine's text, a lone surrogate: decoded text never holds one, so a marker that
+the vocabulary has as an id cannot be forged by equal text, and one compiled pattern finds markers of both kinds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from worker.core.events import TEXT, Piece
+from worker.core.grammar import Grammar, Members, Messages, Params, Python, Reasoning, Tools
+from worker.core.run_constants import CONTENT, HEADER, JSON, MEMBERS, PYTHON
+from worker.core.vocabulary import Vocabulary
+
+_NAMED = 0xD800
+_DROPPED = 0xD900
+_LAST = 0xDFFF
+SYMBOL = re.compile("[\ud800-\udfff]")
+_ESCAPED = re.compile("\ufdd0(.)", re.DOTALL)
+_PORTABLE_BASE = 0x4E00 - _NAMED
+
+
+def to_portable(text: str) -> str:
+    """Text with symbols as text that UTF-8 can hold."""
+    if text.isascii() or not (SYMBOL.search(text) or "\ufdd0" in text):
+        return text
+    escaped = text.replace("\ufdd0", "\ufdd0 ")
+    return SYMBOL.sub(lambda m: "\ufdd0" + chr(ord(m.group()) + _PORTABLE_BASE), escaped)
+
+
+def from_portable(text: str) -> str:
+    if text.isascii() or "\ufdd0" not in text:
+        return text
+    return _ESCAPED.sub(lambda m: "\ufdd0" if m[1] == " " else chr(max(ord(m[1]) - _PORTABLE_BASE, 0)), text)
+
+
+class Markers:
+    """A set of literals: the leftmost match, and where text begins that may still become one."""
+
+    __slots__ = ("_partial", "_reach", "find", "literals")
+
+    def __init__(self, literals: Iterable[str]) -> None:
+        self.literals = tuple(dict.fromkeys(literal for literal in literals if literal))
+        by_length = sorted(self.literals, key=len, reverse=True)
+        self.find = re.compile("|".join(map(re.escape, by_length)) or r"(?!)").search
+        prefixes = {literal[:n] for literal in by_length for n in range(1, len(literal))}
+        self._reach = max(map(len, prefixes), default=0)
+        tails = "|".join(map(re.escape, sorted(prefixes, key=len, reverse=True)))
+        self._partial = re.compile(rf"(?:{tails})\Z" if tails else r"(?!)").search
+
+    def hold(self, buf: str, pos: int) -> int:
+        """Where the longest end of buf[pos:] begins that is a proper beginning of a literal; len(buf) if none."""
+        size = len(buf)
+        if not self._reach:
+            return size
+        match = self._partial(buf, max(pos, size - self._reach))
+        return match.start() if match else size
+
+
+class Symbols:
+    """Which ids are one character of the engine's text.
+
+    active: literals that the running grammars name. inert: literals of a grammar that does not run; they are text.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, active: Iterable[str], inert: Iterable[str]) -> None:
+        self.char_of: dict[int, str] = {}
+        self.atoms: dict[str, str] = {}
+        names: dict[int, str] = {}
+        for literal in dict.fromkeys(active):
+            id_ = vocabulary.id_of.get(literal)
+            if id_ is not None and len(self.atoms) < _DROPPED - _NAMED:
+                self.char_of[id_] = self.atoms[literal] = chr(_NAMED + len(self.atoms))
+                names[_NAMED + len(self.atoms) - 1] = vocabulary.decode([id_])
+        plain = {vocabulary.id_of.get(literal) for literal in inert}
+        dropped: dict[int, str] = {}
+        for id_ in sorted(vocabulary.special):
+            if id_ in self.char_of or id_ in plain:
+                continue
+            code = _DROPPED + len(dropped)
+            if code > _LAST:
+                self.char_of[id_] = ""  # more special tokens than symbols: the rest are dropped everywhere
+                continue
+            self.char_of[id_] = chr(code)
+            dropped[code] = vocabulary.decode([id_])
+        self.literal = names | dropped
+        self.prose = names | dict.fromkeys(dropped, "")
+        self.framing = dict.fromkeys(self.literal, "")
+        self._by_length = sorted(self.atoms, key=len, reverse=True)
+
+    def compile(self, literal: str) -> str:
+        """The literal as it appears in the engine's text."""
+        for atom in self._by_length:
+            if atom in literal:
+                literal = literal.replace(atom, self.atoms[atom])
+        return literal
+
+    def read(self, pieces: Sequence[Piece]) -> str:
+        """Pieces as the engine's text."""
+        if len(pieces) == 1:
+            text, id_ = pieces[0]
+            return text if id_ == TEXT else self.char_of.get(id_, text)
+        get = self.char_of.get
+        return "".join([text if id_ == TEXT else get(id_, text) for text, id_ in pieces])
+
+
+# What a marker in text does.
+CLOSE_REASONING, OPEN_REASONING, NOISE, SECTION, CALL, SWALLOW = range(6)
+
+
+@dataclass(frozen=True)
+class TextRegion:
+    """Markers of a text region and what each does; plain: finds anything that is not just text."""
+
+    markers: Markers
+    actions: dict[str, int]
+    stop: re.Pattern[str]
+
+    @classmethod
+    def of(cls, actions: dict[str, int]) -> TextRegion:
+        firsts = "".join(re.escape(char) for char in sorted({literal[0] for literal in actions}))
+        return cls(Markers(actions), actions, re.compile(rf"[{firsts}\ud800-\udfff]|\s\Z"))
+
+
+def _alternatives(symbols: Symbols, literals: tuple[str, ...]) -> list[str]:
+    """Compiled literals; where one of them has an id, those without are off (they would be look-alikes)."""
+    compiled = [symbols.compile(literal) for literal in literals]
+    by_id = [literal for literal in compiled if SYMBOL.search(literal)]
+    return by_id or compiled
+
+
+class Compiled:
+    """Everything about (reasoning grammar, tool grammar, vocabulary) that does not depend on the request."""
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        reasoning: Reasoning | None,
+        tools: Tools | None,
+        messages: Messages | None,
+        inert: Iterable[Grammar] = (),
+        forced: str = "",
+    ) -> None:
+        """inert: configured grammars that do not run for this request; forced: form of a generic forced call."""
+        self.forced = forced
+        self.reasoning = reasoning
+        self.tools = tools
+        self.messages = messages
+        active: list[str] = []
+        if reasoning:
+            active += [*reasoning.open, *reasoning.close, *reasoning.ends, *reasoning.noise, *reasoning.atoms]
+        if tools:
+            active += tools.markers
+        if messages:
+            active += messages.markers
+        unused: list[str] = []
+        for grammar in inert:
+            if isinstance(grammar, Tools | Messages):
+                unused += grammar.markers
+        self.vocabulary = vocabulary
+        self.symbols = symbols = Symbols(vocabulary, active, unused)
+        lit = symbols.compile
+        self.prose = symbols.framing if messages else symbols.prose
+
+        # --- text regions -------------------------------------------------------------------------------------------
+        openers: dict[str, int] = {}
+        bare: dict[str, int] = {}
+        if tools:
+            if tools.section:
+                openers = dict.fromkeys(_alternatives(symbols, tools.section), SECTION)
+            else:
+                openers = dict.fromkeys(_alternatives(symbols, tools.call), CALL)
+            if tools.bare and tools.section:
+                bare = dict.fromkeys(map(lit, tools.call), CALL)
+        self.opens: list[str] = []
+        self.closes: list[str] = []
+        self.ends: list[str] = []
+        in_reasoning: dict[str, int] = {}
+        in_content: dict[str, int] = {}
+        at_start: dict[str, int] = {}
+        if reasoning:
+            self.opens = _alternatives(symbols, reasoning.open)
+            self.closes = _alternatives(symbols, reasoning.close)
+            self.ends = [lit(literal) for literal in reasoning.ends]
+            in_reasoning |= dict.fromkeys(self.opens, SWALLOW)
+            in_reasoning |= dict.fromkeys([*self.closes, *self.ends], CLOSE_REASONING)
+            if tools and (reasoning.tool_ends or tools.ends_reasoning):
+                in_reasoning |= openers
+            in_content |= dict.fromkeys([c for c in self.closes if SYMBOL.search(c)], NOISE)
+            in_content |= dict.fromkeys([lit(literal) for literal in (*reasoning.noise, *reasoning.ends)], NOISE)
+            opening = dict.fromkeys(self.opens, OPEN_REASONING)
+            at_start |= opening
+            if reasoning.reopen:
+                in_content |= opening
+        in_content = in_content | openers | bare
+        self.in_reasoning = TextRegion.of(in_reasoning)
+        self.in_content = TextRegion.of(in_content)
+        self.at_start = TextRegion.of(in_content | at_start)
+        self.after_bare = (
+            TextRegion.of(in_content | dict.fromkeys([lit(tools.section_close), lit(tools.close)], NOISE))
+            if tools and bare
+            else None
+        )
+        self.label = reasoning.label + "\n" if reasoning and reasoning.label else ""
+        self.gap = tools.gap if tools else "keep"
+
+        # --- calls --------------------------------------------------------------------------------------------------
+        self.call = _alternatives(symbols, tools.call) if tools else []
+        self.section = _alternatives(symbols, tools.section) if tools else []
+        self.close = lit(tools.close) if tools else ""
+        self.section_close = lit(tools.section_close) if tools else ""
+        self.in_section = Markers([*self.call, self.section_close, *self.section, self.close])
+        self.after_call = self.in_section
+        header = tools.header if tools else None
+        self.header = header
+        self.header_pattern = re.compile(header.pattern, re.DOTALL) if header else None
+        self.header_end = Markers(map(lit, (*header.until, *header.keep)) if header else ())
+        self.header_keep = frozenset(map(lit, header.keep)) if header else frozenset()
+        self.header_abort = Markers([c for c in (self.close, self.section_close, *self.call) if c])
+
+        arguments = tools.arguments if tools else None
+        self.members = arguments if isinstance(arguments, Members) else tools.or_members if tools else None
+        named = isinstance(arguments, Members)
+        self.call_region = MEMBERS if named else PYTHON if isinstance(arguments, Python) else HEADER
+        self.content_region = JSON if forced == "object" else CONTENT
+        self.undecided_section = bool(tools and tools.strict)
+        self.undecided_call = bool(tools and ((named and tools.call) or tools.or_members or (header and header.clean)))
+        self.first_of_members = "[{" if self.members and self.members.array else "{"
+        self.unmarked = ""
+        if tools and tools.unmarked:
+            self.unmarked = "[" if isinstance(arguments, Python) else self.first_of_members
+        self.value_ends = frozenset(self.call)
+
+        # --- values -------------------------------------------------------------------------------------------------
+        self.params = arguments if isinstance(arguments, Params) else None
+        if self.params:
+            params = self.params
+            self.param_open = lit(params.open)
+            self.param_until = lit(params.until)
+            self.param_close = lit(params.close)
+            self.value_open = lit(params.value_open)
+            self.param_pattern = re.compile(params.pattern, re.DOTALL)
+            self.in_params = Markers([self.param_open, self.close, self.section_close, *self.section, *self.call])
+            self.key_end = Markers([self.param_until])
+            self.to_value = Markers([self.value_open, self.close, self.param_open])
+            candidates = [self.param_close]
+            if params.implicit != "never":
+                candidates.append(self.close)
+            if params.restart:
+                candidates.append(self.param_open)
+            self.in_value = Markers(candidates)
+            firsts = "".join(re.escape(char) for char in sorted({c[0] for c in candidates}))
+            self.value_stop = re.compile(rf'[{firsts}\ud800-\udfff\n"\\\x00-\x1f]')
+            self.after_value = tuple(c for c in (self.param_open, self.close, self.section_close) if c)
+            self.after_close = tuple(c for c in ([self.section_close] if self.section_close else self.call) if c)
+        self.delimiter = lit(getattr(arguments, "delimiter", ""))
+        self.string_end = Markers([self.delimiter])
+
+        # --- messages -----------------------------------------------------------------------------------------------
+        if messages:
+            self.start = lit(messages.start)
+            self.channel = lit(messages.channel)
+            self.message = lit(messages.message)
+            self.constrain = lit(messages.constrain)
+            self.body_ends = [lit(literal) for literal in messages.ends]
+            self.value_ends = frozenset([*self.body_ends, self.start, self.channel])
+            self.in_body = Markers([*self.body_ends, self.start, self.channel])
+            self.in_header = Markers([self.message, self.start, *self.body_ends])
+            self.between = Markers([self.start, self.channel, self.message, *self.body_ends])
+            firsts = "".join(re.escape(char) for char in sorted({m[0] for m in self.in_body.literals}))
+            self.body_stop = re.compile(rf"[{firsts}\ud800-\udfff]")

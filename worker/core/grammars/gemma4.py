@@ -1,0 +1,25 @@
+"""Gemma 4: an object syntax of its own, strings between delimiter tokens, reasoning in a channel.
+
+Source: chat template of Gemma 4.
+"""
+
+from worker.core.grammar import Header, Literals, Reasoning, Tools
+
+REASONING = Reasoning(
+    source="chat template of Gemma 4",
+    open=("<|channel>",),
+    close=("<channel|>",),
+    start="content",
+    tool_ends=True,
+    reopen=True,
+    label="thought",
+)
+
+TOOLS = Tools(
+    source="chat template of Gemma 4",
+    call=("<|tool_call>",),
+    close="<tool_call|>",
+    gap="keep",
+    header=Header(until=(), keep=("{", "<tool_call|>"), pattern=r"\s*(?:call)?:?\s*(?P<name>[^\s:]+)\s*"),
+    arguments=Literals(delimiter='<|"|>'),
+)

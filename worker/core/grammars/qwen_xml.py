@@ -1,0 +1,18 @@
+"""Qwen3-Coder and Qwen3.5: parameters in tags, values as text.
+
+Source: chat template of Qwen3-Coder. The outer opener is sometimes missing; a value stands on lines of its own.
+"""
+
+from worker.core.grammar import Header, Params, Tools
+
+TOOLS = Tools(
+    source="chat template of Qwen3-Coder",
+    section=("<tool_call>",),
+    section_close="</tool_call>",
+    call=("<function=",),
+    close="</function>",
+    bare=True,
+    strict=True,
+    header=Header(until=(">",)),
+    arguments=Params(open="<parameter=", until=">", close="</parameter>", trim="newline"),
+)

@@ -1,0 +1,169 @@
+"""Formats that frame everything as messages: a header tells what its body is."""
+
+from __future__ import annotations
+
+import re
+
+from worker.core.json_scan import VALUE as JSON_VALUE
+from worker.core.run import Run
+from worker.core.run_constants import (
+    BETWEEN,
+    BODY_CONTENT,
+    BODY_DROPPED,
+    BODY_REASONING,
+    JSON,
+    MAX_HEADER,
+    MAX_SPACE,
+    MESSAGE_HEADER,
+    OPEN,
+    SEEN,
+    SEEN_REASONING,
+    SPACE,
+)
+
+_RECIPIENT = re.compile(r"\bto=([^\s\ud800-\udfff]+)")
+_WORD = re.compile(r"\s*([A-Za-z_]+)")
+
+
+def header(run: Run) -> bool:
+    """A message's header, up to the literal that begins the body."""
+    c = run.c
+    match = c.in_header.find(run.buf, run.pos)
+    if match is None:
+        if len(run.buf) - run.pos > MAX_HEADER:
+            return _no_header(run, len(run.buf))
+        return run.wait(run.pos)
+    if match.group() != c.message:
+        return _no_header(run, match.start())
+    text = run.buf[run.pos : match.start()]
+    run.pos = match.end()
+    run.region = body_of(run, text)
+    return True
+
+
+def _no_header(run: Run, stop: int) -> bool:
+    """A header that never got its body: its markup is dropped; if it is nothing but text, that is content."""
+    text = run.buf[run.pos : stop]
+    run.pos = stop
+    run.region = BETWEEN if stop < len(run.buf) else BODY_CONTENT
+    if not re.search("[\ud800-\udfff]", text) and not _RECIPIENT.search(text):
+        words = text.strip(SPACE)
+        if words and words != "assistant":
+            run.say_content(text.removeprefix("assistant"))
+    elif run.region == BODY_CONTENT:
+        run.region = BODY_DROPPED
+    return True
+
+
+def body_of(run: Run, header: str) -> int:
+    """Region of the body that a header announces; a call's name is kept for its first brace."""
+    c = run.c
+    messages = c.messages
+    assert messages is not None
+    recipient = _RECIPIENT.search(header)
+    name = recipient[1] if recipient else ""
+    if name and name != "assistant":
+        if name.startswith(messages.prefix):
+            name = name.removeprefix(messages.prefix)
+        elif name not in run.request.names:
+            return BODY_DROPPED
+        if not name or name in messages.builtin:
+            return BODY_DROPPED
+        run.name, run.mode, run.stack = name, JSON_VALUE, ""
+        return JSON
+    _, _, after = header.rpartition(c.channel) if c.channel in header else ("", "", "")
+    word = _WORD.match(after)
+    channel = word[1] if word else ""
+    if channel in messages.reasoning:
+        return BODY_REASONING
+    if channel in messages.content or (not after and not channel):
+        return BODY_CONTENT
+    return BODY_DROPPED
+
+
+def body(run: Run) -> bool:
+    """Text of a message, as written; whitespace alone is no text."""
+    c = run.c
+    if c.messages is None:  # after a forced call: whatever follows is nothing
+        run.pos = len(run.buf)
+        return False
+    match = c.in_body.find(run.buf, run.pos)
+    stop = match.start() if match else c.in_body.hold(run.buf, run.pos)
+    if run.region != BODY_DROPPED:
+        reasoning = run.region == BODY_REASONING
+        text = run.prose(run.buf[run.pos : stop])
+        fresh = not run.flags & (SEEN_REASONING if reasoning else SEEN)
+        if fresh and not text.strip(SPACE) and len(text) <= MAX_SPACE:
+            if match is None:
+                run.held = text + run.buf[stop:]
+                run.pos = len(run.buf)
+                return False
+        else:
+            (run.say_reasoning if reasoning else run.say_content)(text)
+    if match is None:
+        return run.wait(stop)
+    _boundary(run, match)
+    return True
+
+
+def _boundary(run: Run, match: re.Match[str]) -> None:
+    c = run.c
+    if match.group() in c.body_ends:
+        run.pos = match.end()
+        run.region = BETWEEN
+    elif match.group() == c.start:
+        run.pos = match.end()
+        run.region = MESSAGE_HEADER
+    else:
+        run.pos = match.start()
+        run.region = MESSAGE_HEADER
+
+
+def between(run: Run) -> bool:
+    """After a message: the next header; stray text is content, whitespace is nothing."""
+    c = run.c
+    match = c.between.find(run.buf, run.pos)
+    stop = match.start() if match else c.between.hold(run.buf, run.pos)
+    text = run.prose(run.buf[run.pos : stop])
+    if text.strip(SPACE) or len(text) > MAX_SPACE:
+        body = text.rstrip(SPACE)
+        if match is not None:
+            body = text
+        run.say_content(body)
+        text = text[len(body) :]
+        if match is None:
+            run.region = BODY_CONTENT  # up to the next boundary, so that later text is treated alike
+            run.held = text + run.buf[stop:]
+            run.pos = len(run.buf)
+            return False
+    if match is None:
+        run.held = text + run.buf[stop:]
+        run.pos = len(run.buf)
+        return False
+    if match.group() == c.message:  # a body without a header
+        run.pos = match.end()
+        run.region = BODY_CONTENT
+    else:
+        _boundary(run, match)
+    return True
+
+
+def finish_body(run: Run) -> None:
+    """End of the output inside a message."""
+    if run.region == MESSAGE_HEADER:
+        text, run.held = run.held, ""
+        run.buf, run.pos = text, 0
+        if text and run.c.channel not in text:
+            _no_header(run, len(text))
+    elif run.region in (BODY_REASONING, BODY_CONTENT):
+        text = run.prose(run.held)
+        run.held = ""
+        if run.region == BODY_REASONING:
+            if run.flags & SEEN_REASONING or text.strip(SPACE):
+                run.say_reasoning(text)
+        elif run.flags & SEEN or text.strip(SPACE):
+            run.say_content(text)
+    elif run.region == JSON and run.name and not run.flags & OPEN and run.reason != "length":
+        run.begin()  # a call with an empty body
+        run.write("{}")
+        run.end(True)

@@ -1,0 +1,306 @@
+"""Region of Python calls: `[name(key=value, …), …]`, rewritten as JSON, one argument at a time."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+from typing import Any
+
+from worker.core.coerce import dump
+from worker.core.compiled import SYMBOL
+from worker.core.json_scan import MAX_DEPTH
+from worker.core.run import Run
+from worker.core.run_constants import (
+    AFTER,
+    BAD,
+    CONTENT,
+    MAX_HEADER,
+    MAX_UNDECIDED,
+    MAX_VALUE,
+    PYTHON,
+    SEEN,
+    SPACE,
+    UNDECIDED,
+    WROTE,
+)
+
+# Phases.
+START, NAME, ARGUMENT, VALUE, NEXT_CALL = range(5)
+# Modes inside a value: 0 outside strings; else which quote, and whether it is a triple one; plus _ESCAPE.
+_ESCAPE = 16
+_QUOTES = {1: "'", 2: '"', 3: "'''", 4: '"""'}
+_NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*\Z")
+_NAME_BEGIN = re.compile(r"[A-Za-z_][\w.]*\Z")
+_KEYWORD = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)")
+_KEYWORD_BEGIN = re.compile(r"[A-Za-z_]\w*\s*=?\Z")
+_VALUE_STOP = re.compile(r"""['"()\[\]{},]""")
+_CLOSER = {"(": ")", "[": "]", "{": "}"}
+_WORDS = {"true": True, "false": False, "null": None}
+
+
+def python(run: Run) -> bool:
+    begin = run.pos
+    moved = _calls(run)
+    if moved is None:  # it cannot be a list of calls
+        if run.flags & UNDECIDED:
+            return release(run, run.buf[begin : run.pos])
+        run.end(False)
+        return _leave(run)
+    if run.flags & UNDECIDED and run.region == PYTHON:
+        run.raw += run.buf[begin : run.pos]
+        if len(run.raw) + len(run.held) > MAX_UNDECIDED:
+            run.held = ""
+            return release(run, "")
+    return moved
+
+
+def release(run: Run, rest: str = "") -> bool:
+    """It was no call: what was held is content."""
+    held = run.raw + rest
+    run.end(False)
+    run.region = CONTENT
+    if run.flags & SEEN or held.strip(SPACE):
+        run.say_content(run.prose(held))
+    return run.pos < len(run.buf)
+
+
+def _leave(run: Run) -> bool:
+    if run.c.close:
+        run.region = AFTER
+    else:
+        run.to_content()
+    return True
+
+
+def _calls(run: Run) -> bool | None:
+    """Read on; None: what stands at `pos` cannot be part of a list of calls."""
+    buf = run.buf
+    while True:
+        if run.phase == VALUE:
+            if not _value(run):
+                return False if run.pos == len(buf) else None
+            continue
+        char = run.skip_space()
+        if not char:
+            return False
+        if run.phase == START:
+            if char != "[":
+                return None
+            run.pos += 1
+            run.phase = NAME
+        elif run.phase == NAME:
+            if char == "]" and not run.flags & UNDECIDED:
+                run.pos += 1
+                return _leave(run)
+            stop = buf.find("(", run.pos, run.pos + MAX_HEADER)
+            if stop < 0:
+                rest = buf[run.pos :]
+                if not _NAME_BEGIN.match(rest.rstrip(SPACE)) or len(rest) >= MAX_HEADER:
+                    return None
+                return run.wait(run.pos) if not run.flags & UNDECIDED else _hold(run)
+            name = buf[run.pos : stop].strip()
+            if not _NAME.match(name):
+                return None
+            run.pos = stop + 1 if not run.flags & UNDECIDED else run.pos
+            if run.flags & UNDECIDED:
+                verdict = _is_call(buf, stop + 1, run.ending)
+                if verdict is None:
+                    return _hold(run)
+                if not verdict:
+                    return None
+                run.pos = stop + 1
+                run.flags &= ~UNDECIDED
+                run.raw = ""
+            run.name = name
+            run.begin()
+            run.phase = ARGUMENT
+        elif run.phase == ARGUMENT:
+            if char == ")":
+                run.pos += 1
+                run.write("}" if run.flags & WROTE else "{}")
+                run.end(not run.flags & BAD)
+                run.phase = NEXT_CALL
+                continue
+            if char == ",":
+                run.pos += 1
+                continue
+            keyword = _KEYWORD.match(buf, run.pos)
+            if keyword is None or keyword.end() == len(buf):
+                rest = buf[run.pos :]
+                if len(rest) < MAX_HEADER and _KEYWORD_BEGIN.match(rest) and not run.ending:
+                    return run.wait(run.pos)
+                return None
+            run.pos = keyword.end()
+            run.key = keyword[1]
+            run.value = run.stack = ""
+            run.mode = 0
+            run.phase = VALUE
+        elif char == ",":
+            run.pos += 1
+            run.phase = NAME
+        elif char == "]":
+            run.pos += 1
+            return _leave(run)
+        else:
+            return None
+
+
+def _hold(run: Run) -> bool:
+    return run.wait(run.pos)
+
+
+def _is_call(buf: str, pos: int, ending: bool) -> bool | None:
+    """Whether arguments begin at pos; None: not known yet."""
+    rest = buf[pos : pos + MAX_HEADER].lstrip(SPACE)
+    if not rest:
+        return False if ending else None
+    if rest[0] == ")":
+        return True
+    match = _KEYWORD.match(rest)
+    if match:
+        return None if match.end() == len(rest) and not ending else True
+    return None if _KEYWORD_BEGIN.match(rest) and not ending else False
+
+
+def _value(run: Run) -> bool:
+    """Collect a value's source up to the comma or parenthesis that ends it."""
+    buf, size = run.buf, len(run.buf)
+    pos = run.pos
+    parts: list[str] = []
+    ended = False
+    while pos < size:
+        mode = run.mode
+        if mode >= _ESCAPE:
+            parts.append(buf[pos])
+            run.mode = mode - _ESCAPE
+            pos += 1
+        elif mode:
+            quote = _QUOTES[mode]
+            match = re.compile(rf"[\\\n{quote[0]}]").search(buf, pos)
+            if match is None:
+                parts.append(buf[pos:])
+                pos = size
+                break
+            parts.append(buf[pos : match.start()])
+            char = match.group()
+            pos = match.start()
+            if char == "\\":
+                parts.append(char)
+                run.mode = mode + _ESCAPE
+                pos += 1
+            elif char == "\n":
+                parts.append(char if mode > 2 else "\\n")
+                pos += 1
+            elif mode <= 2:
+                parts.append(char)
+                run.mode = 0
+                pos += 1
+            else:
+                if size - pos < 3 and not run.ending and quote.startswith(buf[pos:]):
+                    run.held = buf[pos:]
+                    break
+                if buf.startswith(quote, pos):
+                    parts.append(quote)
+                    run.mode = 0
+                    pos += 3
+                else:
+                    parts.append(char)
+                    pos += 1
+        else:
+            match = _VALUE_STOP.search(buf, pos)
+            if match is None:
+                parts.append(buf[pos:])
+                pos = size
+                break
+            parts.append(buf[pos : match.start()])
+            pos = match.start()
+            char = match.group()
+            if char in "'\"":
+                rest = buf[pos : pos + 3]
+                if len(rest) < 3 and not run.ending and (char * 3).startswith(rest):
+                    run.held = buf[pos:]
+                    break
+                triple = rest == char * 3
+                run.mode = (1 if char == "'" else 2) + (2 if triple else 0)
+                parts.append(char * 3 if triple else char)
+                pos += 3 if triple else 1
+                continue
+            if char in "([{":
+                if len(run.stack) >= MAX_DEPTH:
+                    run.pos = pos
+                    return False
+                run.stack += char
+            elif char == "," and not run.stack:
+                ended = True
+                break
+            elif char != ",":
+                if not run.stack:
+                    if char != ")":
+                        run.pos = pos
+                        return False
+                    ended = True
+                    break
+                if _CLOSER[run.stack[-1]] != char:
+                    run.pos = pos
+                    return False
+                run.stack = run.stack[:-1]
+            parts.append(char)
+            pos += 1
+    run.pos = size if run.held else pos
+    run.value += "".join(parts)
+    if len(run.value) > MAX_VALUE:
+        run.value = ""
+        run.flags |= BAD
+    if not ended:
+        return False
+    _write(run)
+    return True
+
+
+def _write(run: Run) -> None:
+    source = run.literal(run.value) if SYMBOL.search(run.value) else run.value
+    run.value = ""
+    run.phase = ARGUMENT
+    if run.flags & BAD:
+        return
+    try:
+        tree = ast.parse(source.strip(), mode="eval")
+        text = json.dumps(_constant(tree.body), ensure_ascii=False, allow_nan=False)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        run.flags |= BAD
+        return
+    run.write((", " if run.flags & WROTE else "{") + f"{dump(run.key)}: {text}")
+    run.flags |= WROTE
+    run.key = ""
+
+
+def _constant(node: ast.expr) -> Any:
+    match node:
+        case ast.Constant(value=value) if value is None or isinstance(value, bool | int | str):
+            return value
+        case ast.Constant(value=float() as value) if math.isfinite(value):
+            return value
+        case ast.Name(id=name) if name in _WORDS:
+            return _WORDS[name]
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=ast.Constant(value=int() | float() as value)):
+            return -value if isinstance(sign, ast.USub) else value
+        case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
+            return [_constant(item) for item in items]
+        case ast.Dict(keys=keys, values=values) if None not in keys:
+            return {_key(_constant(key)): _constant(value) for key, value in zip(keys, values, strict=True) if key}
+        case ast.JoinedStr(values=[]):
+            return ""
+        case ast.JoinedStr(values=[ast.Constant(value=str() as text)]):
+            return text
+        case _:
+            raise ValueError("not a literal")
+
+
+def _key(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict | list):
+        raise ValueError("not a key")
+    return json.dumps(value)

@@ -1,0 +1,393 @@
+"""Regions outside arguments: reasoning, content, and what stands between an opener and the arguments."""
+
+from __future__ import annotations
+
+import re
+
+from worker.core.compiled import CALL, CLOSE_REASONING, NOISE, OPEN_REASONING, SECTION, SWALLOW, SYMBOL, TextRegion
+from worker.core.grammar import Json, Literals, Members, Params, Python
+from worker.core.json_scan import VALUE as JSON_VALUE
+from worker.core.run import Run
+from worker.core.run_constants import (
+    AFTER,
+    AFTER_CALL,
+    ARRAY,
+    BARE,
+    CONTENT,
+    FROM_REASONING,
+    GOOD,
+    JSON,
+    LABEL,
+    LITERALS,
+    LONG,
+    MAX_HEADER,
+    MAX_SPACE,
+    MEMBERS,
+    MUTE,
+    OPEN,
+    OPENED,
+    OPENER,
+    PARAMS,
+    PYTHON,
+    REASONING,
+    SEEN,
+    SEEN_REASONING,
+    SPACE,
+    STRIP,
+    UNDECIDED,
+)
+from worker.core.run_constants import SECTION as IN_SECTION
+
+_PROSE = re.compile(r"\S+\s+\S")
+_IDENTIFIER = re.compile(r"[\w.\-]+\Z")
+
+
+def _table(run: Run) -> TextRegion:
+    c = run.c
+    if run.region == REASONING:
+        return c.in_reasoning
+    if run.flags & AFTER_CALL and c.after_bare is not None:
+        return c.after_bare
+    return c.at_start if run.flags & OPENER else c.in_content
+
+
+def text(run: Run) -> bool:
+    """Reasoning or content: whitespace that may be a separator is held, markers are found, the rest is said."""
+    c = run.c
+    buf = run.buf
+    if run.flags & STRIP:
+        pos, size = run.pos, len(buf)
+        while pos < size and buf[pos] in "\r\n":
+            pos += 1
+        run.pos = pos
+        if pos == size:
+            return run.wait(pos)
+        run.flags &= ~STRIP
+    in_reasoning = run.region == REASONING
+    if c.unmarked and not in_reasoning:
+        moved = _unmarked(run)
+        if moved is not None:
+            return moved
+    pos = run.pos
+    table = _table(run)
+    match = table.markers.find(buf, pos)
+    stop = match.start() if match else table.markers.hold(buf, pos)
+    said = run.prose(buf[pos:stop])
+    body = said.rstrip(SPACE)
+    space = said[len(body) :]
+    say = run.say_reasoning if in_reasoning else run.say_content
+    if body:
+        run.flags &= ~LONG
+        say(body)
+    if space and (run.flags & LONG or len(space) > MAX_SPACE):
+        run.flags |= LONG
+        say(space)
+        space = ""
+    if match is None:
+        if space and not in_reasoning and c.gap == "keep" and run.flags & SEEN and not run.flags & AFTER_CALL:
+            run.say_content(space)
+            space = ""
+        run.held = space + buf[stop:]
+        run.pos = len(buf)
+        return False
+    run.pos = match.end()
+    action = table.actions[match.group()]
+    if action == CLOSE_REASONING:
+        run.region = c.content_region
+        run.flags = (run.flags | STRIP) & ~(LONG | OPENER)
+    elif action in (NOISE, SWALLOW):
+        fresh = not run.flags & (SEEN_REASONING if action == SWALLOW else SEEN)
+        if fresh and action == SWALLOW:
+            space = ""
+        if fresh or run.flags & AFTER_CALL:
+            run.flags |= STRIP
+        if space:
+            run.buf, run.pos = space + buf[run.pos :], 0
+            run.flags &= ~STRIP
+        if fresh and action == SWALLOW and c.label:
+            run.region = LABEL
+    elif action == OPEN_REASONING:
+        if run.flags & SEEN:
+            run.say_content(space)
+        run.region = LABEL if c.label else REASONING
+        run.flags = (run.flags | STRIP) & ~(LONG | OPENER)
+    else:
+        _opened(run, action, space, match.group(), in_reasoning)
+    return True
+
+
+def label(run: Run) -> bool:
+    """Header of a reasoning span: dropped if it is the declared one."""
+    rest = run.buf[run.pos :]
+    wanted = run.c.label
+    run.region = REASONING
+    if rest.startswith(wanted):
+        run.pos += len(wanted)
+    elif len(rest) < len(wanted) and wanted.startswith(rest):
+        if run.ending and rest == wanted[:-1]:
+            run.pos += len(rest)
+        elif not run.ending:
+            run.region = LABEL
+            return run.wait(run.pos)
+    return run.pos < len(run.buf)
+
+
+def _unmarked(run: Run) -> bool | None:
+    """Whether a call without an opener begins here; None: this is text."""
+    tools = run.c.tools
+    assert tools is not None
+    first = run.calls == 0 and not run.flags & SEEN
+    if not first and not (run.flags & AFTER_CALL and tools.separator):
+        return None
+    start = run.pos
+    char = run.skip_space()
+    if char and not first and char == tools.separator:
+        run.pos += 1
+        char = run.skip_space()
+    if not char:
+        if run.ending:
+            run.pos = start
+            return None
+        if run.pos - start > MAX_SPACE:
+            run.pos = start
+            return None
+        return run.wait(start)
+    if char not in run.c.unmarked:
+        run.pos = start
+        return None
+    if isinstance(tools.arguments, Python):
+        run.region = PYTHON
+    else:
+        run.region = MEMBERS
+    run.raw = run.buf[start : run.pos] if not first else ""
+    run.flags |= UNDECIDED
+    return True
+
+
+def _opened(run: Run, action: int, space: str, opener: str, in_reasoning: bool) -> None:
+    """After a tool opener: decided at once, or held until what follows shows that it is one."""
+    c, tools = run.c, run.c.tools
+    assert tools is not None
+    run.flags &= ~(FROM_REASONING | BARE | ARRAY)
+    if in_reasoning:
+        run.flags |= FROM_REASONING
+    if action == CALL and tools.section:
+        run.flags |= BARE
+    run.phase = action
+    run.raw = space + opener
+    run.scalar = str(len(space))
+    undecided = c.undecided_section if action == SECTION else c.undecided_call
+    run.region = OPENED
+    if not undecided:
+        _accept(run)
+
+
+def _accept(run: Run) -> None:
+    """The opener is one: settle the whitespace before it and go on to the call."""
+    c, tools = run.c, run.c.tools
+    assert tools is not None
+    space = run.raw[: int(run.scalar)]
+    action = run.phase
+    run.phase = 0
+    run.raw = run.scalar = ""
+    if space and not run.flags & FROM_REASONING and run.flags & SEEN and not run.flags & AFTER_CALL:
+        if tools.gap == "keep":
+            run.say_content(space)
+        elif tools.gap != "strip":
+            run.say_content(space.removesuffix(tools.gap))
+    run.flags &= ~(LONG | OPENER | FROM_REASONING)
+    run.region = IN_SECTION if action == SECTION else c.call_region
+
+
+def _reject(run: Run) -> bool:
+    """The opener was prose: what was held is text of the region it stood in."""
+    tools = run.c.tools
+    assert tools is not None
+    space = run.raw[: int(run.scalar)]
+    opener = run.raw[len(space) :]
+    run.region = REASONING if run.flags & FROM_REASONING else CONTENT
+    run.flags &= ~(FROM_REASONING | BARE | STRIP)
+    run.phase = 0
+    run.raw = run.scalar = ""
+    rest = run.buf[run.pos :]
+    if tools.release == "all":
+        if not run.flags & (SEEN if run.region == CONTENT else SEEN_REASONING):
+            space = ""
+        (run.say_content if run.region == CONTENT else run.say_reasoning)(space + run.literal(opener))
+        run.buf, run.pos = rest, 0
+    else:
+        run.buf, run.pos = space + rest, 0
+    return True
+
+
+def opened(run: Run) -> bool:
+    """After an opener that may be prose."""
+    c, tools = run.c, run.c.tools
+    assert tools is not None
+    start = run.pos
+    char = run.skip_space()
+    if not char:
+        if run.pos - start > MAX_SPACE:
+            run.pos = start
+            return _reject(run)
+        return run.wait(start)
+    rest = run.buf[run.pos :]
+    if run.phase == SECTION:
+        for call in c.call:
+            if rest.startswith(call):
+                _accept(run)
+                return True
+            if call.startswith(rest):
+                return run.wait(start)
+        run.pos = start
+        return _reject(run)
+    if isinstance(tools.arguments, Members):
+        if char in c.first_of_members:
+            _accept(run)
+            return True
+        run.pos = start
+        return _reject(run)
+    if tools.or_members is not None and char in "[{":
+        _accept(run)
+        run.region = MEMBERS
+        return True
+    match = c.header_end.find(rest)
+    if match is None:
+        hold = c.header_end.hold(rest, 0)
+        if _PROSE.match(rest[:hold]) or len(rest) > MAX_HEADER:
+            run.pos = start
+            return _reject(run)
+        return run.wait(start)
+    if _PROSE.match(rest[: match.start()]) or match.start() == 0:
+        run.pos = start
+        return _reject(run)
+    _accept(run)
+    return True
+
+
+def section(run: Run) -> bool:
+    """Inside a section: calls, and anything else is dropped."""
+    c = run.c
+    match = c.in_section.find(run.buf, run.pos)
+    if match is None:
+        return run.wait(c.in_section.hold(run.buf, run.pos))
+    run.pos = match.end()
+    literal = match.group()
+    if literal == c.section_close:
+        run.to_content()
+    elif literal in c.call:
+        run.region = c.call_region
+    return True
+
+
+def header(run: Run) -> bool:
+    """The name of a call, up to what ends it."""
+    c = run.c
+    start = run.pos
+    run.skip_space()
+    match = c.header_end.find(run.buf, run.pos)
+    abort = c.header_abort.find(run.buf, run.pos)
+    if abort and (match is None or abort.start() < match.start()):
+        # no name, or no arguments: not a call
+        run.pos = abort.start()
+        run.flags |= MUTE
+        run.region = AFTER
+        return True
+    if match is None:
+        if len(run.buf) - run.pos > MAX_HEADER:
+            run.flags |= MUTE
+            run.region = AFTER
+            return True
+        return run.wait(start)
+    captured = run.literal(run.buf[run.pos : match.start()])
+    kept = match.group() in c.header_keep
+    run.pos = match.start() if kept else match.end()
+    assert c.header_pattern is not None
+    found = c.header_pattern.fullmatch(captured)
+    groups = found.groupdict() if found else {}
+    name = (groups.get("name") or "").strip()
+    if c.params is not None and c.params.escapes:
+        name = unescape(name)
+    run.name = name if len(name) <= MAX_HEADER else ""
+    run.id = (groups.get("id") or "").strip()
+    if not run.name:
+        run.flags |= MUTE
+    arguments = c.tools.arguments if c.tools else None
+    if isinstance(arguments, Json):
+        run.region, run.mode, run.stack = JSON, JSON_VALUE, ""
+    elif isinstance(arguments, Params):
+        run.begin()
+        if groups.get("empty"):
+            run.write("{}")
+            run.end(True)
+            run.call_over()
+        else:
+            run.region = PARAMS
+    elif isinstance(arguments, Literals):
+        if kept and run.buf[run.pos] == "{":
+            run.begin()
+            run.region = LITERALS
+        else:  # the closer: a call without braces, if what stands there is a name
+            if _IDENTIFIER.match(run.name):
+                run.begin()
+                run.write("{}")
+                run.flags |= GOOD
+            else:
+                run.flags |= MUTE
+            run.region = AFTER
+    return True
+
+
+def unescape(text: str) -> str:
+    return text.replace("&quot;", '"').replace("&amp;", "&")
+
+
+def after(run: Run) -> bool:
+    """Between the arguments and the call's own closer; anything else is dropped."""
+    c = run.c
+    tools = c.tools
+    assert tools is not None
+    if isinstance(tools.arguments, Members) and not tools.arguments.array and run.flags & OPEN:
+        start = run.pos
+        char = run.skip_space()
+        if not char:
+            return run.wait(start)
+        if char == "{":
+            run.end(bool(run.flags & GOOD))
+            run.region = MEMBERS
+            return True
+    match = c.after_call.find(run.buf, run.pos)
+    if match is None:
+        return run.wait(c.after_call.hold(run.buf, run.pos))
+    literal = match.group()
+    run.end(bool(run.flags & GOOD))
+    if literal == c.close:
+        run.pos = match.end()
+        run.call_over()
+    elif literal == c.section_close:
+        run.pos = match.end()
+        run.to_content()
+    else:  # the next opener, where it is read again
+        run.pos = match.start()
+        if c.section and literal in c.call and not run.flags & BARE:
+            run.region = IN_SECTION
+        else:
+            run.to_content()
+            run.flags &= ~STRIP
+    return True
+
+
+def finish_text(run: Run) -> None:
+    """End of the output in a text region: what was held is text, unless it is part of a marker's ids."""
+    said = run.held
+    run.held = ""
+    symbol = SYMBOL.search(said)
+    if symbol:
+        said = said[: symbol.start()]
+        if said.endswith("<"):  # `<` before an id that only markup has
+            said = said[:-1]
+    if run.region == REASONING:
+        if run.flags & SEEN_REASONING or said.strip(SPACE):
+            run.say_reasoning(said)
+    elif run.flags & SEEN or said.strip(SPACE):
+        run.say_content(said)
