@@ -164,9 +164,10 @@ class Drain:
                         logger.warning("partition %d: Redis is away (%s)", self.partition.number, type(error).__name__)
                     self.forget()
                     await backoff.wait()
-            for lane in self.lanes.values():
-                if self._known and lane.counted:
-                    await self.partition.forgive(lane.name, lane.cursor)
+            with suppress(*UNREACHABLE):
+                for lane in self.lanes.values():
+                    if self._known and lane.counted:
+                        await self.partition.forgive(lane.name, lane.cursor)
             return True
         finally:
             if renewal is not None:

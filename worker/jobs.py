@@ -15,6 +15,7 @@ What arq 0.28 would do by itself, and what is done about it:
 * logs arguments and results: there is one argument, the partition, and no result;
 * waits for ever on a silent connection and ends at the first lost one: the pool is ours (`streams.connect`), and
   `worker/main.py` puts a loop around it;
+* cannot start a job in a Redis that is full, and only draining would free it: partitions then run alone (`_run_alone`);
 * asks INFO at the start, which an embedded Redis does not know and an ACL may refuse: `main` leaves it out.
 """
 
@@ -32,7 +33,7 @@ from arq.connections import ArqRedis
 from arq.constants import in_progress_key_prefix, job_key_prefix
 from arq.worker import Retry, Worker, func
 
-from worker.streams import UNREACHABLE, Members, Redis
+from worker.streams import FULL, UNREACHABLE, Members, Redis
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +85,8 @@ class PartitionJobs(Worker):
         self.lease_s = lease_s
         self.exclusive = exclusive
         self.stopping = False
+        self._full = False
+        self._alone: dict[int, asyncio.Task[bool]] = {}
         self._prefix = queue.removesuffix(":jobs") + ":drain:" + ("" if exclusive else members.token + ":")
         pool = ArqRedis(
             redis.connection_pool,
@@ -122,7 +125,11 @@ class PartitionJobs(Worker):
             while True:
                 if watch.done():
                     watch.result()  # raises what ended it
-                await self._poll_iteration()
+                try:
+                    await self._poll_iteration()
+                    self._full = False
+                except FULL:
+                    self._run_alone()
                 await asyncio.sleep(self.poll_delay_s)
         finally:
             watch.cancel()
@@ -138,13 +145,26 @@ class PartitionJobs(Worker):
         beat_s = min(WATCH_S, self.lease_s / 3)
         while not self.stopping:
             await self.members.beat()
-            for partition in range(self.partitions):
-                job_id = self.job_id(partition)
-                if self.mine(partition) and job_id not in self.tasks:
-                    await self.ensure(partition)
-                elif job_id in self.tasks:
-                    await self._renew(job_id)
+            try:
+                for partition in range(self.partitions):
+                    job_id = self.job_id(partition)
+                    if self.mine(partition) and job_id not in self.tasks:
+                        await self.ensure(partition)
+                    elif job_id in self.tasks:
+                        await self._renew(job_id)
+            except FULL:
+                self._run_alone()
             await asyncio.sleep(beat_s)
+
+    def _run_alone(self) -> None:
+        """Drain our partitions without arq, which a full Redis does not let start anything."""
+        if not self._full:
+            logger.warning("Redis is full: draining without arq")
+            self._full = True
+        self._alone = {partition: task for partition, task in self._alone.items() if not task.done()}
+        for partition in range(self.partitions):
+            if self.mine(partition) and partition not in self._alone and self.job_id(partition) not in self.tasks:
+                self._alone[partition] = asyncio.ensure_future(self.run_partition(partition))
 
     async def ensure(self, partition: int) -> None:
         """Queue the partition's job where it is not queued. arq skips an id whose body exists, so look for both."""
@@ -164,7 +184,8 @@ class PartitionJobs(Worker):
 
     async def _drain(self, ctx: dict[Any, Any], partition: int) -> None:
         """The job. Ends by Retry, so that it stays queued for whoever comes next."""
-        if not self.mine(partition):
+        alone = self._alone.get(partition)
+        if not self.mine(partition) or (alone is not None and not alone.done()):
             raise Retry(defer=RETRY_S)
         try:
             left = await self.run_partition(partition)
@@ -178,8 +199,8 @@ class PartitionJobs(Worker):
         self.stopping = True
         with suppress(*UNREACHABLE):
             await self.members.leave()
-        if self.tasks:
-            await asyncio.wait(list(self.tasks.values()), timeout=5.0)
+        if running := [*self.tasks.values(), *self._alone.values()]:
+            await asyncio.wait(running, timeout=5.0)
         with suppress(*UNREACHABLE):
             await self.members.leave()  # a last beat may have been on its way
         if self.main_task is not None:
@@ -187,8 +208,9 @@ class PartitionJobs(Worker):
 
     async def abandon(self) -> None:
         """Cancel everything that still runs and wait for it; Redis may be away, the pool stays open."""
-        running = [task for task in self.tasks.values() if not task.done()]
+        running: list[asyncio.Task[Any]] = [*self.tasks.values(), *self._alone.values()]
         for task in running:
             task.cancel()
-        await asyncio.gather(*self.tasks.values(), return_exceptions=True)
+        await asyncio.gather(*running, return_exceptions=True)
         self.tasks.clear()
+        self._alone.clear()

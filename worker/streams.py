@@ -20,8 +20,8 @@ from redis.exceptions import (
     BusyLoadingError,
     ConnectionError,
     NoScriptError,
+    OutOfMemoryError,
     ReadOnlyError,
-    ResponseError,
     TimeoutError,
 )
 from redis.exceptions import RedisError as RedisError
@@ -30,8 +30,19 @@ from schemas import keys
 from schemas.keys import Keys
 from worker.core.session import Entry
 
-UNREACHABLE: tuple[type[Exception], ...] = (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError, OSError)
-"""Wait and connect again: the server is away, starting, or was made a replica."""
+FULL = OutOfMemoryError
+"""`maxmemory` is reached with `noeviction`. Only draining frees memory, so no script of ours may be refused for it:
+once a script has made one write (any that takes no memory), Redis lets it go on."""
+
+UNREACHABLE: tuple[type[Exception], ...] = (
+    ConnectionError,
+    TimeoutError,
+    BusyLoadingError,
+    ReadOnlyError,
+    FULL,
+    OSError,
+)
+"""Wait and try again: the server is away, starting, full, or was made a replica."""
 
 SOCKET_TIMEOUT_S = 5.0
 """A silent network drop is noticed after this long; a blocking read has to be shorter."""
@@ -54,7 +65,7 @@ for _, group in ipairs(groups) do
   end
 end
 if cursor ~= ARGV[2] then return {'MOVED'} end
--- First, and never refused for lack of memory: after one write a script may write on, so a full server still drains.
+-- First, and never refused for lack of memory (see FULL).
 redis.call('XGROUP', 'SETID', KEYS[1], ARGV[1], ARGV[3], 'ENTRIESREAD', read + ARGV[4])
 redis.call('HSET', KEYS[2], ARGV[5], ARGV[3] .. ' 1')
 local refused = {'OK'}
@@ -77,22 +88,50 @@ return refused
 
 BEGIN = b"""
 -- KEYS: input stream, attempts   ARGV: group, lane, 1 to count this beginning or 0 to look
--- Returns the committed cursor and how often a worker began there, this time included.
-local cursor
-for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+-- Returns the committed cursor and how often a worker began there, this time included. Creates the group.
+local groups = redis.pcall('XINFO', 'GROUPS', KEYS[1])
+if groups.err then groups = {} end -- no such stream yet
+local cursor, read
+for _, group in ipairs(groups) do
   local info = {}
   for i = 1, #group, 2 do info[group[i]] = group[i + 1] end
-  if info['name'] == ARGV[1] then cursor = info['last-delivered-id'] end
+  if info['name'] == ARGV[1] then
+    cursor = info['last-delivered-id']
+    read = tonumber(info['entries-read']) or 0
+  end
 end
-if not cursor then return redis.error_reply('NOGROUP') end
+if not cursor then
+  redis.call('HDEL', KEYS[2], ARGV[2]) -- first: see FULL
+  redis.call('XGROUP', 'CREATE', KEYS[1], ARGV[1], '0', 'MKSTREAM')
+  cursor, read = '0-0', 0
+end
 local known, count = string.match(redis.call('HGET', KEYS[2], ARGV[2]) or '', '^(%S+) (%d+)$')
 if known ~= cursor then count = 0 end
 count = tonumber(count) + tonumber(ARGV[3])
-if ARGV[3] == '1' then redis.call('HSET', KEYS[2], ARGV[2], cursor .. ' ' .. count) end
+if ARGV[3] == '1' then
+  redis.call('XGROUP', 'SETID', KEYS[1], ARGV[1], cursor, 'ENTRIESREAD', read) -- changes nothing (see FULL)
+  redis.call('HSET', KEYS[2], ARGV[2], cursor .. ' ' .. count)
+end
 return {cursor, count}
 """
 
-RENEW = b"if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
+TAKE = b"""
+-- KEYS: owner key   ARGV: token, lease in ms   Returns 1 if the key is ours now, or was already.
+local owner = redis.call('GET', KEYS[1])
+if owner and owner ~= ARGV[1] then return 0 end
+redis.call('DEL', KEYS[1]) -- see FULL
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+"""
+BEAT = b"""
+-- KEYS: live workers   ARGV: our token, lease in ms   Returns all live workers, by Redis' clock.
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[2]) -- first: see FULL
+redis.call('ZADD', KEYS[1], now, ARGV[1])
+return redis.call('ZRANGE', KEYS[1], 0, -1)
+"""
+
 RELEASE = b"if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 
 
@@ -221,25 +260,14 @@ class Partition:
         self.input = {"chunks": names.chunks(partition), "bulk": names.bulk(partition)}
         self._publish = Script(redis, PUBLISH)
         self._begin = Script(redis, BEGIN)
-        self._renew = Script(redis, RENEW)
+        self._take = Script(redis, TAKE)
         self._release = Script(redis, RELEASE)
 
     # --- cursor -------------------------------------------------------------------------------------------------------
 
     async def begin(self, lane: str, *, count: bool) -> tuple[bytes, int]:
         """The committed cursor of a lane and how often a worker began there; `count` adds this beginning."""
-        call = ([self.input[lane], self.names.attempts(self.number)], [keys.GROUP, lane, int(count)])
-        try:
-            answer = await self._begin(*call)
-        except ResponseError as error:
-            if "NOGROUP" not in str(error) and "no such key" not in str(error).lower():
-                raise
-            try:
-                await self.redis.xgroup_create(self.input[lane], keys.GROUP, id="0", mkstream=True)
-            except ResponseError as busy:
-                if "BUSYGROUP" not in str(busy):
-                    raise
-            answer = await self._begin(*call)
+        answer = await self._begin([self.input[lane], self.names.attempts(self.number)], [keys.GROUP, lane, int(count)])
         return answer[0], int(answer[1])
 
     async def lag(self, lane: str) -> tuple[bytes, int]:
@@ -309,14 +337,8 @@ class Partition:
     # --- owner key ----------------------------------------------------------------------------------------------------
 
     async def take(self) -> bool:
-        """Become the owner; again, if we are (an answer may have been lost)."""
-        name = self.names.owner(self.number)
-        if await self.redis.set(name, self.token, nx=True, px=self.lease_ms):
-            return True
-        return await self.renew()
-
-    async def renew(self) -> bool:
-        return bool(await self._renew([self.names.owner(self.number)], [self.token, self.lease_ms]))
+        """Become the owner, or stay it for another lease."""
+        return bool(await self._take([self.names.owner(self.number)], [self.token, self.lease_ms]))
 
     async def release(self) -> None:
         await self._release([self.names.owner(self.number)], [self.token])
@@ -336,15 +358,11 @@ class Members:
         self.token = token
         self.lease_ms = lease_ms
         self.live: list[str] = [token]
+        self._beat = Script(redis, BEAT)
 
     async def beat(self) -> None:
         """Say that we live and see who else does (by Redis' clock)."""
-        now = await now_ms(self.redis)
-        async with self.redis.pipeline(transaction=False) as pipe:
-            pipe.zadd(self.names.workers, {self.token: now})
-            pipe.zremrangebyscore(self.names.workers, "-inf", now - self.lease_ms)
-            pipe.zrange(self.names.workers, 0, -1)
-            *_, members = await pipe.execute()
+        members = await self._beat([self.names.workers], [self.token, self.lease_ms])
         self.live = sorted(member.decode() for member in members)
 
     async def leave(self) -> None:
@@ -360,12 +378,15 @@ async def settle_config(redis: Redis, names: Keys, partitions: int | None) -> in
 
     Raises WrongConfig.
     """
-    wanted = partitions or keys.DEFAULT_PARTITIONS
+    fields = [keys.CONFIG_PARTITIONS, keys.CONFIG_WIRE_VERSION]
     async with redis.pipeline(transaction=True) as pipe:
-        pipe.hsetnx(names.config, keys.CONFIG_PARTITIONS, str(wanted))
-        pipe.hsetnx(names.config, keys.CONFIG_WIRE_VERSION, str(keys.WIRE_VERSION))
-        pipe.hmget(names.config, [keys.CONFIG_PARTITIONS, keys.CONFIG_WIRE_VERSION])
-        *_, (fixed, version) = await pipe.execute()
+        pipe.hmget(names.config, fields)
+        [(fixed, version)] = await pipe.execute()
+        if fixed is None or version is None:
+            pipe.hsetnx(names.config, keys.CONFIG_PARTITIONS, str(partitions or keys.DEFAULT_PARTITIONS))
+            pipe.hsetnx(names.config, keys.CONFIG_WIRE_VERSION, str(keys.WIRE_VERSION))
+            pipe.hmget(names.config, fields)
+            *_, (fixed, version) = await pipe.execute()
     if int(version) != keys.WIRE_VERSION:
         raise WrongConfig(f"{names.config} has wire version {int(version)}, this worker speaks {keys.WIRE_VERSION}")
     if partitions is not None and int(fixed) != partitions:

@@ -1,0 +1,454 @@
+"""One partition from its input streams to its reply streams, on fakeredis and on a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from redis.asyncio import Redis
+
+from schemas.keys import Keys
+from schemas.state import RequestState
+from worker.core.model import Model
+from worker.core.session import Core, Session
+from worker.drain import BATCH_ENTRIES, MAX_ATTEMPTS, Counts, Drain, Rules
+from worker.streams import Moved, Partition
+
+NAMES = Keys()
+RULES = Rules(block_ms=20)
+CONTEXT = b'{"kind": "chat", "created": 1700000000}'
+RESPONSE = b'{"choices": [{"index": 0, "token_ids": [19556], "finish_reason": "length"}]}'
+
+
+def chunk(*ids: int, finish: str | None = None) -> bytes:
+    return json.dumps({"choices": [{"index": 0, "token_ids": ids, "finish_reason": finish}]}).encode()
+
+
+async def add(redis: Redis, request_id: str = "r", *, lane: str = "chunks", **fields: Any) -> bytes:
+    key = NAMES.chunks(0) if lane == "chunks" else NAMES.bulk(0)
+    entry_id: bytes = await redis.xadd(key, {"request_id": request_id, **fields})
+    return entry_id
+
+
+async def add_stream(redis: Redis, request_id: str = "r", chunks: int = 3) -> None:
+    """open, `chunks` times one id, the last with a finish: chunks + 1 entries."""
+    await add(redis, request_id, open=CONTEXT)
+    for n in range(chunks):
+        await add(redis, request_id, chunk=chunk(19556, finish="length" if n == chunks - 1 else None))
+
+
+def make(
+    redis: Redis, model: Model, *, until: int = 0, rules: Rules = RULES, core: Core | None = None, token: str = "t"
+) -> Drain:
+    """A drain that leaves after `until` entries."""
+    counts = Counts()
+    return Drain(
+        Partition(redis, redis, NAMES, 0, token=token),
+        Session(lambda _: model, core=core),
+        rules,
+        leave=lambda: counts.entries >= until,
+        counts=counts,
+    )
+
+
+async def replies(redis: Redis, request_id: str = "r") -> list[tuple[bytes, dict[bytes, bytes]]]:
+    found: list[tuple[bytes, dict[bytes, bytes]]] = await redis.xrange(NAMES.reply(0, request_id))
+    return found
+
+
+async def text(redis: Redis, request_id: str = "r") -> str:
+    parts = []
+    for _, fields in await replies(redis, request_id):
+        for choice in json.loads(fields.get(b"chunk", b'{"choices": []}'))["choices"]:
+            parts.append(choice["delta"]["content"] or "")
+    return "".join(parts)
+
+
+async def error(redis: Redis, request_id: str = "r") -> dict[str, Any]:
+    """The error of the last reply, which is the end."""
+    _, fields = (await replies(redis, request_id))[-1]
+    assert fields[b"done"] == b"failed"
+    found: dict[str, Any] = json.loads(fields[b"error"])["error"]
+    return found
+
+
+async def dead(redis: Redis) -> list[dict[bytes, bytes]]:
+    return [fields for _, fields in await redis.xrange(NAMES.dead(0))]
+
+
+# --- the plain way ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_stream(redis: Redis, smollm2: Model) -> None:
+    """Replies 1-0 to n-0; nothing is left of the request but replies and status, both with an end."""
+    await add_stream(redis)
+    drain = make(redis, smollm2, until=4)
+    assert await drain.run() is True
+    assert [id_ for id_, _ in await replies(redis)] == [b"1-0", b"2-0", b"3-0"]
+    assert await text(redis) == "HelloHelloHello"
+    assert await redis.get(NAMES.status(0, "r")) == b"finished"
+    assert await redis.hgetall(NAMES.open(0)) == {}
+    assert await redis.exists(NAMES.request(0, "r"), NAMES.dead(0), NAMES.signals(0)) == 0
+    assert 0 < await redis.pttl(NAMES.reply(0, "r")) <= RULES.reply_ttl_ms
+    assert RULES.reply_ttl_ms < await redis.pttl(NAMES.status(0, "r")) <= RULES.status_ttl_ms
+    assert await redis.exists(NAMES.owner(0)) == 0, "the owner key is released"
+
+
+async def test_what_is_kept_while_a_request_is_open(redis: Redis, smollm2: Model) -> None:
+    """State, context and status stay without an end; the replies outlive the longest silence."""
+    await add(redis, open=CONTEXT)
+    last = await add(redis, chunk=chunk(19556))
+    await make(redis, smollm2, until=2).run()
+    state = msgspec.json.decode(await redis.hget(NAMES.open(0), "r"), type=RequestState)
+    assert (state.replies, state.created, state.active) == (1, 1700000000, int(last.split(b"-")[0]))
+    assert await redis.get(NAMES.request(0, "r")) == CONTEXT
+    assert await redis.get(NAMES.status(0, "r")) == b"open"
+    assert await redis.pttl(NAMES.request(0, "r")) == await redis.pttl(NAMES.status(0, "r")) == -1
+    assert RULES.idle_ms < await redis.pttl(NAMES.reply(0, "r")) <= RULES.open_ttl_ms
+
+
+async def test_a_batch_is_one_publish_and_is_trimmed(redis: Redis, smollm2: Model) -> None:
+    """Many requests share a publish; the input stream keeps nothing but the entry at the cursor."""
+    for n in range(10):
+        await add_stream(redis, f"r{n}", chunks=2)
+    drain = make(redis, smollm2, until=30)
+    await drain.run()
+    assert drain.counts.replies == 20
+    assert drain.counts.publishes < 10
+    assert await redis.xlen(NAMES.chunks(0)) == 1
+
+
+async def test_a_second_owner_is_refused(redis: Redis, smollm2: Model) -> None:
+    await redis.set(NAMES.owner(0), "someone else")
+    assert await make(redis, smollm2, until=1).run() is False
+    assert await redis.get(NAMES.owner(0)) == b"someone else"
+
+
+async def test_a_burst_of_whole_work_does_not_stand_before_live_tokens(redis: Redis, smollm2: Model) -> None:
+    """Both are waiting: the live stream is finished while most of the burst still waits."""
+    for n in range(3 * BATCH_ENTRIES):
+        await add(redis, f"b{n}", lane="bulk", open=CONTEXT, response=RESPONSE)
+    await add_stream(redis)
+    drain = make(redis, smollm2)
+    drain.leave = lambda: drain._status.get(b"r") == "finished"
+    await drain.run()
+    assert await text(redis) == "HelloHelloHello"
+    assert await redis.xlen(NAMES.bulk(0)) > BATCH_ENTRIES
+
+
+async def test_whole_work_is_answered(redis: Redis, smollm2: Model) -> None:
+    await add(redis, "b", lane="bulk", open=CONTEXT, response=RESPONSE)
+    await add(redis, "c", lane="bulk", call=b'{"created": 5, "generate_response": ' + RESPONSE + b"}")
+    await make(redis, smollm2, until=2).run()
+    for request_id, created in (("b", 1700000000), ("c", 5)):
+        [(id_, fields)] = await replies(redis, request_id)
+        body = json.loads(fields[b"response"])
+        assert (id_, fields[b"done"], body["created"]) == (b"1-0", b"finished", created)
+        assert body["choices"][0]["message"]["content"] == "Hello"
+
+
+async def test_reply_to_gets_every_reply_too(redis: Redis, smollm2: Model) -> None:
+    await add(redis, open=b'{"kind": "chat", "reply_to": "gw"}')
+    await add(redis, chunk=chunk(19556, finish="length"))
+    await make(redis, smollm2, until=2).run()
+    [(reply_id, fields)] = await replies(redis)
+    [(_, copy)] = await redis.xrange(NAMES.reply_to(0, "gw"))
+    assert copy == {b"request_id": b"r", b"reply_id": reply_id, **fields}
+
+
+async def test_signals(redis: Redis, smollm2: Model) -> None:
+    await add(redis, open=b'{"kind": "chat", "chat_request": {"messages": [], "stop": "ell"}}')
+    await add(redis, chunk=chunk(19556))
+    await make(redis, smollm2, until=2).run()
+    [(_, signal)] = await redis.xrange(NAMES.signals(0))
+    assert signal == {b"request_id": b"r", b"signal": b"cancel", b"reason": b"stop", b"index": b"0"}
+
+
+# --- caches and takeovers ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cached", [1, 3, 1024])
+async def test_caches_change_nothing_but_time(redis: Redis, smollm2: Model, cached: int) -> None:
+    """Interleaved requests with room for fewer in the cache: states come back from the hash."""
+    ids = [f"r{n}" for n in range(6)]
+    for id_ in ids:
+        await add(redis, id_, open=CONTEXT)
+    for n in range(40):
+        for id_ in ids:
+            await add(redis, id_, chunk=chunk(17 + n, finish="length" if n == 39 else None))
+    rules = Rules(block_ms=20, cached_requests=cached)
+    drain = make(redis, smollm2, until=41 * 6, rules=rules)
+    await drain.run()
+    texts = {await text(redis, id_) for id_ in ids}
+    assert texts == {smollm2.vocabulary.decode(range(17, 57))}
+    assert bool(drain.counts.resumed) is (cached < 6)
+
+
+async def test_another_worker_goes_on_in_mid_stream(redis: Redis, smollm2: Model) -> None:
+    await add(redis, open=CONTEXT)
+    await add(redis, chunk=chunk(19556))
+    await make(redis, smollm2, until=2).run()
+    await add(redis, chunk=chunk(905, finish="length"))
+    second = make(redis, smollm2, until=1, token="other")
+    await second.run()
+    assert [id_ for id_, _ in await replies(redis)] == [b"1-0", b"2-0"]
+    assert await text(redis) == "Hello world"
+    assert second.counts.resumed == 1
+
+
+async def test_two_drains_at_once_publish_once(redis: Redis, smollm2: Model) -> None:
+    """No owner keys: whoever comes second is answered MOVED, forgets, and goes on from the new cursor."""
+    rules = Rules(block_ms=20, owner_keys=False)
+    for n in range(8):
+        await add_stream(redis, f"r{n}", chunks=30)
+    drains = [make(redis, smollm2, rules=rules, token=f"t{n}") for n in range(2)]
+    for drain in drains:
+        drain.leave = lambda: sum(drain.counts.entries for drain in drains) >= 8 * 31
+    await asyncio.gather(*(drain.run() for drain in drains))
+    assert sum(drain.counts.moved for drain in drains) > 0
+    for n in range(8):
+        assert [id_ for id_, _ in await replies(redis, f"r{n}")] == [b"%d-0" % i for i in range(1, 31)]
+        assert await text(redis, f"r{n}") == "Hello" * 30
+
+
+async def test_work_from_an_outdated_cursor_changes_nothing(redis: Redis, smollm2: Model) -> None:
+    """A worker that was stopped past its lease wakes with a finished batch in its hands."""
+    await add_stream(redis)
+    sleeper, other = make(redis, smollm2, until=4, token="a"), make(redis, smollm2, until=4, token="b")
+    await sleeper._begin()
+    await sleeper._read(block=False)
+    await other.run()
+    before = await replies(redis)
+    with pytest.raises(Moved):
+        await sleeper._slice(sleeper.lanes["chunks"])
+    assert await replies(redis) == before
+    assert before[-1][0] == b"3-0"
+
+
+# --- poison -----------------------------------------------------------------------------------------------------------
+
+
+async def test_an_entry_at_which_workers_die_is_buried_unread(redis: Redis, smollm2: Model) -> None:
+    """Each death leaves its attempt counted; the fourth worker fails the request and goes on behind the entry."""
+    await add(redis, "poison", open=CONTEXT)
+    await add_stream(redis, "healthy")
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        dying = make(redis, smollm2)
+        await dying._begin()
+        await dying._read(block=False)
+        await dying._count(dying.lanes["chunks"])
+        assert dying.lanes["chunks"].attempt == attempt
+    drain = make(redis, smollm2, until=5)
+    await drain.run()
+    assert (await error(redis, "poison"))["message"] == "3 workers died at this entry"
+    assert await text(redis, "healthy") == "HelloHelloHello"
+    [letter] = await dead(redis)
+    assert (letter[b"reason"], letter[b"request_id"], letter[b"open"]) == (
+        b"3 workers died at this entry", b"poison", CONTEXT,
+    )  # fmt: skip
+    assert drain.counts.poison == 1
+
+
+async def test_after_a_death_entries_are_taken_one_by_one(redis: Redis, smollm2: Model) -> None:
+    """So the next death is at the entry that causes it, and only that one is counted again."""
+    await add_stream(redis, chunks=9)
+    dying = make(redis, smollm2)
+    await dying._begin()
+    await dying._read(block=False)
+    await dying._count(dying.lanes["chunks"])
+    drain = make(redis, smollm2, until=10)
+    await drain.run()
+    assert drain.counts.publishes == 10
+    assert await text(redis) == "Hello" * 9
+
+
+async def test_leaving_in_good_order_is_no_attempt(redis: Redis, smollm2: Model) -> None:
+    await add(redis, open=CONTEXT)
+    for n in range(MAX_ATTEMPTS + 2):
+        await add(redis, chunk=chunk(19556))
+        drain = make(redis, smollm2, until=1 if n else 2)
+        await drain.run()
+        assert drain.lanes["chunks"].attempt == 1
+    assert await dead(redis) == []
+
+
+async def test_idle_workers_that_die_are_no_attempt(redis: Redis, smollm2: Model) -> None:
+    """A cursor is not to blame when nothing was worked on."""
+    for _ in range(MAX_ATTEMPTS + 2):
+        idle = make(redis, smollm2)
+        await idle._begin()
+        await idle._turn()
+    await add_stream(redis)
+    await make(redis, smollm2, until=4).run()
+    assert await text(redis) == "HelloHelloHello"
+
+
+class Raising(Core):
+    """A step that raises for one id, as a bug would."""
+
+    tries = 0
+
+    def derender_step(self, request: Any, chunk: Any, state: Any, *, prompt: int = 0) -> Any:  # type: ignore[override]
+        if chunk.choices and 13 in (chunk.choices[0].token_ids or ()):
+            Raising.tries += 1
+            raise KeyError("the model's words")
+        return Core.derender_step(request, chunk, state, prompt=prompt)
+
+
+async def test_an_exception_in_the_step_costs_its_own_request(
+    redis: Redis, smollm2: Model, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Tried twice, then an error entry and a dead letter; the log has no words of the model."""
+    Raising.tries = 0
+    await add(redis, "a", open=CONTEXT)
+    await add(redis, "b", open=CONTEXT)
+    await add(redis, "a", chunk=chunk(13))
+    await add(redis, "b", chunk=chunk(19556, finish="length"))
+    await make(redis, smollm2, until=4, core=Raising()).run()
+    found = await error(redis, "a")
+    assert (found["code"], found["type"], found["message"]) == (
+        500, "InternalServerError", "internal error (KeyError)",
+    )  # fmt: skip
+    assert Raising.tries == 2
+    assert await text(redis, "b") == "Hello"
+    assert [letter[b"reason"] for letter in await dead(redis)] == [b"internal error (KeyError)"]
+    assert "words" not in caplog.text
+
+
+BAD = [
+    ("not JSON", {"chunk": b"{"}),
+    ("negative id", {"chunk": chunk(-1)}),
+    ("control", {"control": b"x"}),
+]
+
+
+@pytest.mark.parametrize("fields", [b[1] for b in BAD], ids=[b[0] for b in BAD])
+async def test_bad_input_never_stops_a_partition(redis: Redis, smollm2: Model, fields: dict[str, bytes]) -> None:
+    await add(redis, "a", open=CONTEXT)
+    bad = await add(redis, "a", **fields)
+    await add_stream(redis, "b")
+    await make(redis, smollm2, until=6).run()
+    assert (await error(redis, "a"))["code"] == 400
+    assert await text(redis, "b") == "HelloHelloHello"
+    [letter] = await dead(redis)
+    raw = {name.encode(): value for name, value in fields.items()}
+    assert letter.items() >= {b"stream": b"chunks", b"entry_id": bad, b"request_id": b"a", **raw}.items()
+    [(_, signal)] = await redis.xrange(NAMES.signals(0))
+    assert (signal[b"request_id"], signal[b"reason"]) == (b"a", b"failed")
+
+
+async def test_entries_without_a_usable_request_id(redis: Redis, smollm2: Model) -> None:
+    await redis.xadd(NAMES.chunks(0), {"x": "y"})
+    await add(redis, "a{1}", open=CONTEXT)
+    await add_stream(redis)
+    await make(redis, smollm2, until=6).run()
+    assert [letter[b"reason"] for letter in await dead(redis)] == [b"invalid or missing request_id"] * 2
+    assert await text(redis) == "HelloHelloHello"
+
+
+async def test_a_reply_that_redis_refuses_is_a_dead_letter(redis: Redis, smollm2: Model) -> None:
+    """Someone wrote to a reply stream: ids no longer fit. The partition goes on."""
+    await redis.xadd(NAMES.reply(0, "r"), {"x": "y"}, id="7-0")
+    await add_stream(redis)
+    await add_stream(redis, "b")
+    drain = make(redis, smollm2, until=8)
+    await drain.run()
+    assert drain.counts.refused == 3
+    letters = await dead(redis)
+    assert [letter[b"key"].decode() for letter in letters] == [NAMES.reply(0, "r")] * 3
+    assert letters[0][b"reason"].startswith(b"refused: ERR The ID specified in XADD is equal or smaller")
+    assert await text(redis, "b") == "HelloHelloHello"
+
+
+# --- stored values that do not add up ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stored", "message"),
+    [
+        (b"{}", "stored state cannot be read: Object missing required field `version`"),
+        (b'{"version": 99, "digest": "", "created": 0, "active": 0}',
+         "stored state cannot be read: stored state has version 99, this worker 1"),
+    ],
+    ids=["unreadable", "other version"],
+)  # fmt: skip
+async def test_stored_state_that_cannot_be_read(redis: Redis, smollm2: Model, stored: bytes, message: str) -> None:
+    """The request fails with the next reply number, so its reader sees the end."""
+    await add(redis, open=CONTEXT)
+    await add(redis, chunk=chunk(19556))
+    await make(redis, smollm2, until=2).run()
+    await redis.hset(NAMES.open(0), "r", stored)
+    await add(redis, chunk=chunk(905))
+    await make(redis, smollm2, until=1).run()
+    assert (await error(redis))["message"] == message
+    assert [id_ for id_, _ in await replies(redis)] == [b"1-0", b"2-0"]
+    assert await redis.hgetall(NAMES.open(0)) == {}
+
+
+async def test_a_context_that_is_gone(redis: Redis, smollm2: Model) -> None:
+    await add(redis, open=CONTEXT)
+    await make(redis, smollm2, until=1).run()
+    await redis.delete(NAMES.request(0, "r"))
+    await add(redis, chunk=chunk(905))
+    await make(redis, smollm2, until=1).run()
+    assert (await error(redis))["message"] == "the stored context of the request is missing"
+
+
+# --- silence and loss -------------------------------------------------------------------------------------------------
+
+
+async def test_an_idle_request_times_out_by_its_input_stream(redis: Redis, smollm2: Model) -> None:
+    await add(redis, open=CONTEXT)
+    rules = Rules(block_ms=10, idle_ms=50)
+    drain = make(redis, smollm2, until=2, rules=rules)
+    await drain.run()
+    assert (await error(redis))["code"] == 504
+    assert await redis.get(NAMES.status(0, "r")) == b"failed"
+    assert drain.counts.timeouts == 1
+
+
+@pytest.mark.redis
+async def test_lost_entries_are_noticed(real_redis: Redis, smollm2: Model) -> None:
+    """Deleted before they were read: Redis counts them as lag, and nothing can be read. The count is set right."""
+    rules = Rules(block_ms=10, idle_ms=50)
+    await add_stream(real_redis, "a")
+    drain = make(real_redis, smollm2, until=4, rules=rules)
+    await drain.run()
+    lost = [await add(real_redis, open=CONTEXT) for _ in range(3)]
+    await real_redis.xdel(NAMES.chunks(0), *lost)
+    await real_redis.xadd(NAMES.chunks(0), {"request_id": "x"})
+    drain.leave = lambda: drain.counts.lost > 0
+    # XDEL makes the lag unknown; the trim of the next publish makes it known again
+    await drain.run()
+    assert drain.counts.lost == 3
+    [group] = await real_redis.xinfo_groups(NAMES.chunks(0))
+    assert group["lag"] == 0
+
+
+@pytest.mark.redis
+async def test_a_full_redis_still_drains(real_redis: Redis, smollm2: Model) -> None:
+    """With noeviction at its limit nobody can add, but the worker publishes whole batches and frees memory."""
+    await add_stream(real_redis)
+    await real_redis.config_set("maxmemory-policy", "noeviction")
+    await real_redis.config_set("maxmemory", "1")
+    try:
+        await make(real_redis, smollm2, until=4, rules=Rules(block_ms=20)).run()
+    finally:
+        await real_redis.config_set("maxmemory", "0")
+    assert [id_ for id_, _ in await replies(real_redis)] == [b"1-0", b"2-0", b"3-0"]
+    assert await real_redis.get(NAMES.status(0, "r")) == b"finished"
+
+
+async def test_a_database_that_was_emptied_starts_anew(redis: Redis, smollm2: Model) -> None:
+    await add_stream(redis, "a")
+    drain = make(redis, smollm2, until=4)
+    await drain.run()
+    await redis.flushall()
+    await add_stream(redis, "b")
+    drain.leave = lambda: drain.counts.entries >= 8
+    await drain.run()
+    assert await text(redis, "b") == "HelloHelloHello"
+    assert await replies(redis, "a") == []
