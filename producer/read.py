@@ -226,10 +226,14 @@ class Reader:
                     answer = await read
                 finally:
                     changed.cancel()
-                    if not read.done():
-                        read.cancel()
+                    read.cancel()
+                    await asyncio.wait([read])  # before its connection goes back to the pool
+                    if not read.cancelled():
+                        read.exception()  # seen, also where another command failed first
                 for key, entries in answer or ():
                     for followed in self._followed.get(key, ()):
+                        if _number(followed.last) < _number(cursors[key]):
+                            continue  # came during this read and wants more than was asked for: the next one
                         fresh = [entry for entry in entries if _number(entry[0]) > _number(followed.last)]
                         if fresh:
                             followed.last = fresh[-1][0]

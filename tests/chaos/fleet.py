@@ -103,7 +103,7 @@ class Fleet:
             if time.monotonic() > until or process.poll() is not None:
                 raise AssertionError(f"worker did not start: {worker.log}")
             await asyncio.sleep(POLL_S)
-            if found := re.search(r"worker ([0-9a-f]{8}):", worker.log):
+            if found := re.search(r"worker (\S+): \d+ partitions", worker.log):
                 tokens = [raw.decode() for raw in await self.redis.zrange(self.names.workers, 0, -1)]
                 worker.token = next((token for token in tokens if token.startswith(found[1])), "")
         return worker
