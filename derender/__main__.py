@@ -17,6 +17,9 @@ VERBS = {
     "tail": "follow the replies of requests",
     "demo": "replay real generations through an embedded Redis and a worker, in one process",
     "call": "derender JSON lines without Redis",
+    "gateway": "HTTP front doors: derender, render, an OpenAI-compatible API, resumable streams",
+    "bridge": "call a token-in / token-out engine for requests of the gateway",
+    "record": "store live chunk streams as a recording",
 }
 """Verb -> what it does; `derender/<verb>.py` has `add_arguments(parser)` and `run(args, environ)`."""
 

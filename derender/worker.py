@@ -21,11 +21,15 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
             "use derender demo, or derender replay --embedded"
         )
     from worker.main import StartError, run_worker, set_up_logging
-    from worker.tokenizer_cache import TokenizerError, load_models
+    from worker.core.session import Session
+    from worker.render import ENDPOINTS
+    from worker.tokenizer_cache import TokenizerError, load_models, load_renderer
 
     set_up_logging(settings.log_level)
     try:
-        run_worker(settings, load_models(settings))
+        models = load_models(settings)
+        renderer = load_renderer(settings, models)
+        run_worker(settings, models, session=Session(models, others=dict.fromkeys(ENDPOINTS, renderer)))
     except (StartError, TokenizerError) as error:
         raise CommandError(str(error)) from None
     return 0

@@ -121,9 +121,42 @@ class Producer:
             },
         )
 
-    async def call(self, request_id: str, body: bytes) -> None:
-        """Publish one of the four self-contained derender requests: answered by one reply."""
-        await self._bulk(request_id, {keys.CALL: body})
+    async def call(
+        self, request_id: str, body: bytes, *, endpoint: str | None = None, reply_to: str | None = None
+    ) -> None:
+        """Publish a self-contained request: answered by one reply.
+
+        endpoint: HTTP path that the body belongs to; None: one of the four derender requests, its members tell which.
+        reply_to: name of the stream that gets the answer alone; None: the answer is a reply stream of its own.
+        """
+        fields = {keys.CALL: body}
+        if endpoint is not None:
+            fields[keys.ENDPOINT] = endpoint.encode()
+        if reply_to is not None:
+            fields[keys.ANSWER_TO] = reply_to.encode()
+        await self._bulk(request_id, fields)
+
+    async def generate(
+        self, request_id: str, requests: bytes, *, context: bytes | None = None, queue: str = ""
+    ) -> None:
+        """Hand generate requests to a bridge, which publishes what its engine says.
+
+        requests: JSON of one request, or a list with one for each prompt. context: of whole work, which is opened by
+        its response; None: the request was opened, entry 1 is the bridge's. queue: which bridges.
+        """
+        partition = keys.partition_of(self._checked(request_id), self.partitions)
+        key = self.names.generate(partition, queue)
+        await self.room(key)
+        fields = {keys.REQUEST: request_id.encode(), keys.GENERATE: requests}
+        if context is not None:
+            fields[keys.OPEN] = context
+        await self.put(key, fields)
+
+    async def abort(self, request_id: str) -> None:
+        """The client of a request went away: end it, and tell the engine's side. For others than its producer."""
+        partition = keys.partition_of(self._checked(request_id), self.partitions)
+        fields = {keys.REQUEST: request_id.encode(), keys.CONTROL: keys.CONTROL_ABORT}
+        await self.put(self.names.chunks(partition), fields)
 
     async def _bulk(self, request_id: str, fields: Fields) -> None:
         partition = keys.partition_of(self._checked(request_id), self.partitions)
@@ -158,6 +191,8 @@ class Producer:
             self._flusher = asyncio.create_task(self._flush())
         done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._buffer.append(_Waiting(key, fields, done))
+        if (gate := self._gates.get(key)) is not None:
+            gate.sent(done)
         self._filled.set()
         return done
 
@@ -204,14 +239,14 @@ class Producer:
 
 
 class RequestStream:
-    """The entries of one open request, numbered."""
+    """The entries of one open request, numbered. seq: number of the next one."""
 
-    def __init__(self, producer: Producer, request_id: str) -> None:
+    def __init__(self, producer: Producer, request_id: str, *, seq: int = 0) -> None:
         self.producer = producer
         self.request_id = request_id
         self.partition = keys.partition_of(request_id, producer.partitions)
         self._key = producer.names.chunks(self.partition)
-        self._seq = 0
+        self._seq = seq
         self._failure: BaseException | None = None
 
     async def chunk(self, chunk: GenerateChunk | bytes, *, prompt: int | None = None, wait: bool = True) -> None:
@@ -262,6 +297,7 @@ class _Gate:
         self.key = key
         self.bound = bound
         self._left = 0  # entries that may be added before the length is looked at again
+        self._unanswered = 0  # entries of ours that the length may not count yet
         self._lock = asyncio.Lock()
 
     async def enter(self, *, wait: bool) -> None:
@@ -275,7 +311,7 @@ class _Gate:
                 with suppress(*UNREACHABLE):  # the pipeline waits for Redis, this need not
                     length = await self.redis.xlen(self.key)
                 # Looked at four times on the way to the bound: other producers fill the same stream.
-                self._left = min(self.bound - length, max(1, self.bound // 4))
+                self._left = min(self.bound - length - self._unanswered, max(1, self.bound // 4))
                 if self._left > 0:
                     break
                 if not wait:
@@ -283,3 +319,10 @@ class _Gate:
                 await asyncio.sleep(pause)
                 pause = min(0.2, pause * 2)
             self._left -= 1
+
+    def sent(self, done: asyncio.Future[bytes]) -> None:
+        self._unanswered += 1
+        done.add_done_callback(self._answered)
+
+    def _answered(self, _: asyncio.Future[bytes]) -> None:
+        self._unanswered -= 1

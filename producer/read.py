@@ -94,8 +94,7 @@ class Reader:
         self._followed: dict[bytes, list[_Followed]] = {}
         self._pump: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
-        self._client_id: int | None = None
-        self._blocking: Redis | None = None
+        self._backoff = Backoff()
 
     @classmethod
     async def connect(cls, url: str, *, prefix: str = keys.PREFIX, wait_s: float = 10.0, **options: Any) -> Reader:
@@ -192,20 +191,16 @@ class Reader:
             self._followed.pop(key, None)
 
     async def _run(self) -> None:
-        backoff = Backoff()
         while True:
             if not self._followed:
                 self._changed.clear()
                 await self._changed.wait()
             try:
                 await self._read()
-                if backoff.failures:
-                    logger.info("Redis is back")
-                    backoff = Backoff()
             except UNREACHABLE as error:
-                if not backoff.failures:
+                if not self._backoff.failures:
                     logger.warning("Redis is away (%s)", type(error).__name__)
-                await backoff.wait()
+                await self._backoff.wait()
 
     async def _read(self) -> None:
         """Read what is there, then wait for more until something comes or another stream is followed."""
@@ -227,9 +222,12 @@ class Reader:
                 finally:
                     changed.cancel()
                     read.cancel()
-                    await asyncio.wait([read])  # before its connection goes back to the pool
+                    await asyncio.wait([read, changed])  # the connection goes back to the pool without a read on it
                     if not read.cancelled():
                         read.exception()  # seen, also where another command failed first
+                if self._backoff.failures:
+                    logger.info("Redis is back")
+                    self._backoff.failures = 0
                 for key, entries in answer or ():
                     for followed in self._followed.get(key, ()):
                         if _number(followed.last) < _number(cursors[key]):

@@ -77,14 +77,13 @@ async def replay(
     """
     name = name or (lambda id_, copy: id_ if copies == 1 else f"{id_}-{copy}")
     loop = asyncio.get_running_loop()
-    start, first_t = loop.time(), None
+    start = loop.time()
     streams: dict[str, list[RequestStream]] = {}
     last: list[asyncio.Future[None]] = []
     if cut is not None:
         events = recut(events, cut)
-    for event in events:
-        first_t = event.t if first_t is None else first_t
-        if speed is not None and (pause := start + (event.t - first_t) / speed - loop.time()) > 0:
+    for due_s, event in schedule(events, speed):
+        if (pause := start + due_s - loop.time()) > 0:
             await asyncio.sleep(pause)
         match event.event:
             case "open":
@@ -102,6 +101,14 @@ async def replay(
             for _ in range(copies):
                 on_event()
     await asyncio.gather(*last)
+
+
+def schedule(events: Iterable[Event], speed: float | None) -> Iterator[tuple[float, Event]]:
+    """When each event is due, in seconds after the first one; None: at once."""
+    first_t: float | None = None
+    for event in events:
+        first_t = event.t if first_t is None else first_t
+        yield 0.0 if speed is None else (event.t - first_t) / speed, event
 
 
 def recut(events: Iterable[Event], size: int) -> Iterator[Event]:

@@ -99,3 +99,24 @@ class GenerateResponse(Struct, frozen=True):
     prompt_logprobs: list[Any] | None = None
     kv_transfer_params: dict[str, Any] | None = None
     metrics: dict[str, Any] | None = None
+
+
+class GenerateRequest(Struct, frozen=True, omit_defaults=True):
+    """What an engine is asked: the prompt as ids and how to sample. The engine gets it as JSON, fields as named here.
+
+    sampling_params: the engine's own names (`max_tokens`, `temperature`, `n`, `stop_token_ids`, …).
+    parse_context: what an engine that derenders itself would need; not read here.
+    """
+
+    token_ids: list[TokenId]
+    sampling_params: dict[str, Any]
+    request_id: str | None = None
+    model: str | None = None
+    return_token_ids: bool | None = None
+    output_mode: str = "tokens"
+    parse_context: dict[str, Any] | None = None
+    stream: bool = False
+    stream_options: dict[str, Any] | None = None
+    cache_salt: str | None = None
+    priority: int = 0
+    kv_transfer_params: dict[str, Any] | None = None

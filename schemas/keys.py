@@ -25,6 +25,10 @@ CHUNK = b"chunk"
 CONTROL = b"control"
 RESPONSE = b"response"
 CALL = b"call"
+ENDPOINT = b"endpoint"
+"""With `call`: the HTTP path that the body belongs to; absent: the body tells."""
+ANSWER_TO = b"reply_to"
+"""With `call`: name of a `reply_to` stream, which then gets the answer alone: no reply stream, no status."""
 PROMPT = b"prompt"
 """Which prompt of a completion with several prompts a chunk belongs to, counting from 0."""
 ERROR = b"error"
@@ -54,6 +58,12 @@ REASON = b"reason"
 STREAM_NAME = b"stream"
 ENTRY_ID = b"entry_id"
 
+# fields of an entry of a `generate` stream (REQUEST too; OPEN with whole work, whose context goes with the response)
+GENERATE = b"generate"
+"""JSON of the generate request, or a list of them: one for each prompt of a completion."""
+BRIDGES = "bridges"
+"""Consumer group of the bridges: an entry is pending from when a bridge takes it until the engine's first token."""
+
 # status of a request
 STATUS_OPEN = "open"
 STATUS_FINISHED = "finished"
@@ -72,6 +82,10 @@ def valid_request_id(request_id: str) -> bool:
 
 def valid_reply_to(name: str) -> bool:
     return REPLY_TO.fullmatch(name) is not None
+
+
+def valid_queue(name: str) -> bool:
+    return name == "" or REPLY_TO.fullmatch(name) is not None
 
 
 def partition_of(request_id: str, partitions: int) -> int:
@@ -101,6 +115,10 @@ class Keys:
 
     def open(self, partition: int) -> str:
         return self.of(partition, "open")
+
+    def generate(self, partition: int, queue: str = "") -> str:
+        """Generate requests that wait for a bridge. queue: of the engines that serve one model; "" the default one."""
+        return self.of(partition, f"generate:{queue}" if queue else "generate")
 
     def dead(self, partition: int) -> str:
         return self.of(partition, "dead")

@@ -302,7 +302,7 @@ class Drain:
         id_ = entry.fields.get(keys.REQUEST, b"")
         opened = self._open.get(id_)
         outcome = self.session.fail(
-            opened.state if opened else None, InternalError(reason), status=self._status.get(id_)
+            opened.state if opened else None, InternalError(reason), status=self._status.get(id_), entry=entry
         )
         if not keys.valid_request_id(id_.decode("ascii", "replace")):
             outcome = Outcome(dead=reason)
@@ -369,7 +369,7 @@ class Drain:
                 failure = InternalError(f"internal error ({type(error).__name__})")
                 if opened is not None:
                     opened = opened._replace(state=_state_decoder.decode(_encode(opened.state)))
-        return self.session.fail(opened.state if opened else None, failure, status=status)
+        return self.session.fail(opened.state if opened else None, failure, status=status, entry=entry)
 
     def _remember(self, entry: Entry, outcome: Outcome) -> None:
         id_ = entry.fields.get(keys.REQUEST, b"")
@@ -458,13 +458,14 @@ class _Batch:
             words = [part for pair in reply.fields.items() for part in pair]
             self.bytes += sum(map(len, words))
             reply_id = b"%d-0" % reply.number
-            add("XADD", reply_key, reply_id, *words)
+            if not outcome.private:
+                add("XADD", reply_key, reply_id, *words)
             if reply_to is not None:
                 add(
                     "XADD", reply_to, "MAXLEN", "~", self.rules.reply_to_cap, "*",
                     keys.REQUEST, id_, keys.REPLY_ID, reply_id, *words,
                 )  # fmt: skip
-            if reply.number == 1 and outcome.closed is None:
+            if reply.number == 1 and outcome.closed is None and not outcome.private:
                 add("PEXPIRE", reply_key, self.rules.open_ttl_ms)
         for signal in outcome.signals:
             index = () if signal.index is None else (keys.INDEX, signal.index)
@@ -478,10 +479,10 @@ class _Batch:
             add("DEL", names.request(number, request_id))
             add("PEXPIRE", reply_key, self.rules.reply_ttl_ms)
             add("SET", names.status(number, request_id), outcome.closed, "PX", self.rules.status_ttl_ms)
-            if reply_to is not None:
-                add("PEXPIRE", reply_to, self.rules.open_ttl_ms)
         elif outcome.open is not None:
             self._states[id_] = outcome.open.state
+        if reply_to is not None and (outcome.closed is not None or outcome.private):
+            add("PEXPIRE", reply_to, self.rules.open_ttl_ms)
 
     def commands(self) -> Commands:
         """All commands; the state of a request is written once, as the last of its entries left it."""

@@ -78,19 +78,23 @@ class WorkerProcess:
     async def run(self) -> None:
         """Work until `stop`. Raises StartError when Redis cannot be used; later it waits for Redis instead."""
         try:
-            self.partitions = await settle_config(self.redis, self.names, self.settings.partitions)
-        except WrongConfig as error:
-            raise StartError(str(error)) from None
-        except UNREACHABLE as error:
-            raise StartError(f"cannot reach Redis at {shown_url(self.settings.redis_url)}: {error}") from None
-        except RedisError as error:
-            raise StartError(f"Redis at {shown_url(self.settings.redis_url)} refuses us: {error}") from None
-        try:
+            self.partitions = await self._settle()
             await self._serve(self.partitions)
         finally:
             for client in {id(self.redis): self.redis, id(self.reader): self.reader}.values():
                 with suppress(RedisError, OSError):
                     await client.aclose()
+
+    async def _settle(self) -> int:
+        url = shown_url(self.settings.redis_url)
+        try:
+            return await settle_config(self.redis, self.names, self.settings.partitions)
+        except WrongConfig as error:
+            raise StartError(str(error)) from None
+        except UNREACHABLE as error:
+            raise StartError(f"cannot reach Redis at {url}: {error}") from None
+        except RedisError as error:
+            raise StartError(f"Redis at {url} refuses us: {error}") from None
 
     async def _serve(self, partitions: int) -> None:
         logger.info("worker %s: %d partitions at %s", self.token, partitions, shown_url(self.settings.redis_url))
@@ -163,11 +167,17 @@ def set_up_logging(level: str) -> None:
     logging.getLogger("arq").setLevel(logging.WARNING if level != "debug" else logging.DEBUG)
 
 
-def run_worker(settings: Settings, models: Models, *, on_start: Callable[[WorkerProcess], None] | None = None) -> None:
+def run_worker(
+    settings: Settings,
+    models: Models,
+    *,
+    session: Session | None = None,
+    on_start: Callable[[WorkerProcess], None] | None = None,
+) -> None:
     """Run a worker until SIGTERM or SIGINT. Raises StartError."""
 
     async def main() -> None:
-        process = WorkerProcess(settings, models)
+        process = WorkerProcess(settings, models, session=session)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, process.stop)

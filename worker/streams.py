@@ -23,6 +23,7 @@ from redis.exceptions import (
     OutOfMemoryError,
     ReadOnlyError,
     TimeoutError,
+    WatchError,
 )
 from redis.exceptions import RedisError as RedisError
 
@@ -40,9 +41,13 @@ UNREACHABLE: tuple[type[Exception], ...] = (
     BusyLoadingError,
     ReadOnlyError,
     FULL,
+    WatchError,
     OSError,
 )
-"""Wait and try again: the server is away, starting, full, or was made a replica."""
+"""Wait and try again: the server is away, starting, full, or was made a replica.
+
+WatchError: what redis-py makes of a connection that is lost inside a transaction (arq's are the only ones).
+"""
 
 SOCKET_TIMEOUT_S = 5.0
 """A silent network drop is noticed after this long; a blocking read has to be shorter."""

@@ -7,7 +7,7 @@ to folders without one. An id on the hub is downloaded to its cache first.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from tokenizers import AddedToken, Tokenizer
 from worker.core.errors import UnknownModel
 from worker.core.model import Limits, Model, ParserConfig
 from worker.core.vocabulary import Vocabulary
+from worker.render import Renderer, Template
 from worker.settings import ModelSettings
 
 WANTED = ["tokenizer*", "*.jinja", "config.json", "generation_config.json", "special_tokens_map.json", "*.model"]
@@ -72,8 +73,8 @@ def _declare_special(tokenizer: Tokenizer, config: dict[str, Any]) -> None:
     Some tokenizers (Gemma 3's `<mask>`) declare a token there that carries no flag of its own.
     """
     named = [config.get(f"{name}_token") for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
-    more = config.get("additional_special_tokens")
-    named += more if isinstance(more, list) else []
+    for more in (config.get("additional_special_tokens"), config.get("extra_special_tokens")):
+        named += more.values() if isinstance(more, dict) else more if isinstance(more, list) else []
     texts = [token.get("content") if isinstance(token, dict) else token for token in named]
     flags = {token.content: token.special for token in tokenizer.get_added_tokens_decoder().values()}
     for text in dict.fromkeys(text for text in texts if isinstance(text, str)):
@@ -100,6 +101,27 @@ def _template(folder: Path, tokenizer_config: dict[str, Any], given: str | None)
         return path.read_text("utf-8")
     template = tokenizer_config.get("chat_template")
     return template if isinstance(template, str) else json.dumps(template, sort_keys=True) if template else ""
+
+
+def load_template(settings: ModelSettings) -> Template:
+    """How prompts of the model are written. Raises TokenizerError."""
+    folder = find_folder(settings.tokenizer or "")
+    config = _read_json(folder / "tokenizer_config.json")
+    tokens = {**_read_json(folder / "special_tokens_map.json"), **config}
+    named = _template(folder, config, settings.chat_template)
+    sources = {"default": named}
+    if settings.chat_template is None and isinstance(several := config.get("chat_template"), list):
+        sources = {one["name"]: one["template"] for one in several}
+    if (path := folder / "additional_chat_templates" / "tool_use.jinja").is_file():
+        sources["tool_use"] = path.read_text("utf-8")
+    texts = {name: value["content"] if isinstance(value, dict) else value for name, value in tokens.items()
+             if name.endswith("_token")}  # fmt: skip
+    return Template(
+        source=sources.get("default") or None,
+        tool_source=sources.get("tool_use") if settings.chat_template is None else None,
+        tokens={name: text for name, text in texts.items() if isinstance(text, str)},
+        generation_config=_read_json(folder / "generation_config.json"),
+    )
 
 
 def load_model(settings: ModelSettings, parsers: ParserConfig | None = None) -> Model:
@@ -153,6 +175,11 @@ class ModelTable:
             raise ValueError("at least one model is needed")
         self.default = next(iter(self._models.values()))
 
+    @property
+    def names(self) -> Mapping[str, Model]:
+        """Every name that requests may use."""
+        return self._models
+
     def __call__(self, name: str | None) -> Model:
         if not name:
             return self.default
@@ -162,6 +189,11 @@ class ModelTable:
                 f"model {name[:200]!r} is not served here; known: {', '.join(sorted(self._models))}", param="model"
             )
         return model
+
+
+def load_renderer(settings: ModelSettings, models: ModelTable) -> Renderer:
+    """What renders prompts for the models of `load_models`. Raises TokenizerError."""
+    return Renderer(models.names, {models.default.name: load_template(settings)}, models)
 
 
 def load_models(settings: ModelSettings) -> ModelTable:

@@ -7,60 +7,32 @@ from __future__ import annotations
 
 import codecs
 import json
-import os
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 from tokenizers import AddedToken, Tokenizer
 
 from schemas.openai import ChatRequest
 from schemas.state import ParserState
+from tests import shared_data
 from worker.core.events import TEXT, CallArguments, CallBegin, CallEnd, Content, Event, Piece, Reasoning
 from worker.core.model import Model, ParserConfig
 from worker.core.parse import Parser
 from worker.core.vocabulary import Vocabulary
 
-SHARED = Path(os.environ.get("DERENDER_SHARED", "../shared"))
-FAILS_WITHOUT = os.environ.get("CI") == "true"
-
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(ParserState)
-
-
-def unavailable(what: str) -> None:
-    """Skip a test whose data are not at hand; on CI that is a failure."""
-    if FAILS_WITHOUT:
-        pytest.fail(f"{what} is missing")
-    pytest.skip(f"{what} is missing (DERENDER_SHARED)")
-
-
-@cache
-def tokenizer_folder() -> Path | None:
-    """Folder of the unpacked tokenizers, or None."""
-    import subprocess
-    import sys
-
-    script = SHARED / "tokenizers" / "unpack.py"
-    if not script.exists():
-        return None
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
-    return Path(done.stdout.strip().splitlines()[-1])
 
 
 @cache
 def vocabulary(name: str, added: tuple[str, ...] = (), special: tuple[str, ...] = ()) -> Vocabulary:
     """Vocabulary of `<folder>/<name>`, with tokens appended."""
-    folder = tokenizer_folder()
-    if folder is None or not (folder / name / "tokenizer.json").exists():
-        unavailable(f"tokenizer {name}")
-    assert folder is not None
-    tokenizer = Tokenizer.from_file(str(folder / name / "tokenizer.json"))
+    shared_data.require()
+    tokenizer = Tokenizer.from_file(str(shared_data.tokenizer_dir(name) / "tokenizer.json"))
     if added:
         tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in added])
     if special:

@@ -109,6 +109,21 @@ SMALL: dict[str, Callable[[], Vocabulary]] = {
 }
 
 
+def byte_ids(of: Vocabulary, data: bytes) -> list[int]:
+    """Ids that stand for one byte each."""
+    if of.kind == "byte_fallback":
+        return [1 + byte for byte in data]
+    by_byte = {of.bytes_of(id_): id_ for id_ in range(256)}
+    return [by_byte[bytes([byte])] for byte in data]
+
+
+def id_of(of: Vocabulary, token: str) -> int:
+    """Id of a token as the vocabulary writes it."""
+    id_ = of.tokenizer.token_to_id(token)
+    assert id_ is not None, token
+    return int(id_)
+
+
 def model(vocabulary: Vocabulary | None = None, **fields: Any) -> Model:
     """A served model; `limits` and `parsers` may be given as dicts."""
     for name, type_ in (("limits", Limits), ("parsers", ParserConfig)):

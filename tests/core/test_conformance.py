@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from functools import cache
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.core.harness import SHARED, Message, chat_request, cuts, parser_for, run, unavailable, vocabulary
+from tests import shared_data
+from tests.core.harness import Message, cuts, parser_for, run, vocabulary
 
 PARSERS = [
     ("Qwen/Qwen3-4B-Instruct", "hermes", None),
@@ -37,12 +37,6 @@ PARSERS = [
 SWITCH = {"deepseek": "thinking", "kimi": "thinking"}
 CONTRADICTIONS = 3
 """Records that may fail, each because another record demands the opposite."""
-
-
-@cache
-def records() -> list[dict[str, Any]]:
-    folder = SHARED / "conformance" / "dev"
-    return [json.loads(line) for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()]
 
 
 def parsers_of(record: dict[str, Any]) -> tuple[str, str | None]:
@@ -135,11 +129,10 @@ def run_record(record: dict[str, Any]) -> dict[str, str]:
 @pytest.mark.shared
 def test_corpus() -> None:
     """Everything passes in `complete` mode, and all but truncated calls in `eager` mode."""
-    if not records():
-        unavailable("conformance corpus")
     counts: Counter[tuple[str, str, str]] = Counter()
     failed: list[tuple[str, str, str]] = []
-    for record in records():
+    for record in shared_data.corpus():
+        shared_data.count("corpus")
         for mode, got in run_record(record).items():
             counts[record["family"], mode, got] += 1
             if got == "fail" and not (mode == "eager" and record["truncated"]):
@@ -147,8 +140,3 @@ def test_corpus() -> None:
     for key in sorted(counts):
         print(*key, counts[key])
     assert len({id_ for id_, _, _ in failed}) <= CONTRADICTIONS, failed
-
-
-def test_request_is_plain() -> None:
-    """The requests that the corpus is run with need nothing but tools."""
-    assert chat_request(tools=None).tools is None

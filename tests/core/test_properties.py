@@ -66,7 +66,7 @@ def undecided(name: str) -> tuple[int, ...]:
 def id_lists(name: str) -> st.SearchStrategy[list[int]]:
     """Runs of ids of every kind: any, undecided bytes, special and added ones, beyond the vocabulary, of real text."""
     of = vocabulary(name)
-    encoded = [of.tokenizer.encode(text, add_special_tokens=False).ids for text in TEXTS]
+    encoded = [of.tokenizer.encode(text, add_special_tokens=False).ids or [0] for text in TEXTS]
     one = st.one_of(
         st.integers(0, of.size - 1),
         st.sampled_from(undecided(name)),

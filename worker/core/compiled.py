@@ -200,8 +200,8 @@ class Compiled:
         self.in_content = TextRegion.of(in_content)
         self.at_start = TextRegion.of(in_content | at_start)
         self.after_bare = (
-            TextRegion.of(in_content | dict.fromkeys([lit(tools.section_close), lit(tools.close)], NOISE))
-            if tools and bare
+            TextRegion.of(in_content | {lit(literal): NOISE for literal in (tools.section_close, tools.close) if literal})
+            if tools and (bare or isinstance(tools.arguments, Python))
             else None
         )
         self.label = reasoning.label + "\n" if reasoning and reasoning.label else ""
@@ -228,7 +228,7 @@ class Compiled:
         self.content_region = JSON if forced == "object" else CONTENT
         self.undecided_section = bool(tools and tools.strict)
         self.undecided_call = bool(tools and ((named and tools.call) or tools.or_members or (header and header.clean)))
-        self.first_of_members = "[{" if self.members and self.members.array else "{"
+        self.first_of_members = "[{" if self.members and self.members.array and not self.members.opened else "{"
         self.unmarked = ""
         if tools and tools.unmarked:
             self.unmarked = "[" if isinstance(arguments, Python) else self.first_of_members

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Sequence
-
-from tokenizers.decoders import DecodeStream
+from os.path import commonprefix
 
 from schemas.state import DecodeState
 from worker.core.errors import StateMismatch
@@ -98,7 +97,8 @@ def _after_added(vocabulary: Vocabulary, state: DecodeState, id_: int) -> Decode
 def flush(vocabulary: Vocabulary, state: DecodeState) -> tuple[str, DecodeState]:
     """What is still undecided when the choice ends, as the tokenizer's decode would write it."""
     if state.unread:
-        text = _window_text(vocabulary, state.window, state.unread)
+        window = vocabulary.decode(state.window)
+        text = _new_text(window, vocabulary.decode((*state.window, *state.unread)))
         return text, DecodeState(window=(*state.window, *state.unread)[-WINDOW_IDS:])
     if not (state.held or state.pending):
         return "", state
@@ -196,44 +196,30 @@ def _fallback_byte(data: bytes) -> tuple[str, bytes, bool]:
 
 
 def _decode_window(vocabulary: Vocabulary, state: DecodeState, ids: Iterable[int]) -> tuple[str, DecodeState]:
-    """Any other decoder: `DecodeStream`, rebuilt from ids that end at a complete character, then stepped."""
+    """Any other decoder: what a window of ids says with the unread ones after it, less what it said before.
+
+    Not `DecodeStream`: rebuilt from ids that end in U+FFFD it says them again, and it raises where a decoder changes
+    text that went out.
+    """
     window, unread = state.window, state.unread
-    stream = _stream(vocabulary, window, unread)
+    before = vocabulary.decode(window)
     parts: list[str] = []
     for id_ in ids:
         if not vocabulary.known(id_):
             continue
         unread = (*unread, id_)
-        try:
-            text = stream.step(vocabulary.tokenizer, id_)
-        except Exception as error:
-            if "Invalid prefix" not in str(error):
-                raise
-            text = _window_text(vocabulary, window, unread)
-            window, unread = (*window, *unread)[-WINDOW_IDS:], ()
-            stream = _stream(vocabulary, window, unread)
-            parts.append(text)
+        whole = vocabulary.decode((*window, *unread))
+        if (whole == before or whole.endswith(REPLACEMENT)) and len(unread) <= MAX_UNREAD_IDS:
             continue
-        if text is None and len(unread) > MAX_UNREAD_IDS:
-            text = _window_text(vocabulary, window, unread)
-            stream = _stream(vocabulary, (*window, *unread)[-WINDOW_IDS:], ())
-        if text is not None:
-            parts.append(text)
-            window, unread = (*window, *unread)[-WINDOW_IDS:], ()
+        parts.append(_new_text(before, whole))
+        window, unread = (*window, *unread)[-WINDOW_IDS:], ()
+        before = vocabulary.decode(window)
     return "".join(parts), DecodeState(window=window, unread=unread)
 
 
-def _stream(vocabulary: Vocabulary, window: Sequence[int], unread: Sequence[int]) -> DecodeStream:
-    stream = DecodeStream(ids=list(window), skip_special_tokens=False)
-    for id_ in unread:
-        stream.step(vocabulary.tokenizer, id_)
-    return stream
-
-
-def _window_text(vocabulary: Vocabulary, window: Sequence[int], unread: Sequence[int]) -> str:
-    before = vocabulary.decode(window)
-    whole = vocabulary.decode((*window, *unread))
-    return whole[len(before) :] if whole.startswith(before) else whole[len(before.rstrip(REPLACEMENT)) :]
+def _new_text(before: str, whole: str) -> str:
+    """Text after what was said before; a decoder that rewrites its past repeats it rather than lose what is new."""
+    return whole[len(commonprefix([before, whole])) :]  # noqa: RUF071 - of strings, not of paths
 
 
 def _replace(

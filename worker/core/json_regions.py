@@ -76,7 +76,9 @@ def object_(run: Run) -> bool:
         if char == "{":
             run.begin()
             run.flags |= WROTE
-        elif _at_closer(run):
+        elif (closer := _closer(run)) is None:
+            return run.wait(start)
+        elif closer:
             run.begin()
             run.write("{}")
             run.flags |= GOOD
@@ -110,11 +112,14 @@ def object_(run: Run) -> bool:
     return False
 
 
-def _at_closer(run: Run) -> bool:
-    """Whether a closer of the call stands here: a body without anything means no arguments."""
+def _closer(run: Run) -> bool | None:
+    """Whether a closer of the call stands here (a body without anything means no arguments); None: maybe."""
     c = run.c
     closers = c.body_ends if c.messages is not None else [c.close] if c.close else []
-    return any(run.buf.startswith(closer, run.pos) for closer in closers)
+    rest = run.buf[run.pos : run.pos + MAX_HEADER]
+    if any(rest.startswith(closer) for closer in closers):
+        return True
+    return None if not run.ending and any(closer.startswith(rest) for closer in closers) else False
 
 
 def members(run: Run) -> bool:

@@ -21,7 +21,7 @@ from worker.core.run_constants import (
     SPACE,
 )
 
-_RECIPIENT = re.compile(r"\bto=([^\s\ud800-\udfff]+)")
+_RECIPIENT = re.compile(r"\bto=([^\s<\ud800-\udfff]+)")
 _WORD = re.compile(r"\s*([A-Za-z_]+)")
 
 

@@ -13,7 +13,6 @@ from worker.core.compiled import SYMBOL
 from worker.core.json_scan import MAX_DEPTH
 from worker.core.run import Run
 from worker.core.run_constants import (
-    AFTER,
     BAD,
     CONTENT,
     MAX_HEADER,
@@ -49,7 +48,7 @@ def python(run: Run) -> bool:
         run.end(False)
         return _leave(run)
     if run.flags & UNDECIDED and run.region == PYTHON:
-        run.raw += run.buf[begin : run.pos]
+        run.raw += run.buf[begin : len(run.buf) - len(run.held)]
         if len(run.raw) + len(run.held) > MAX_UNDECIDED:
             run.held = ""
             return release(run, "")
@@ -67,10 +66,7 @@ def release(run: Run, rest: str = "") -> bool:
 
 
 def _leave(run: Run) -> bool:
-    if run.c.close:
-        run.region = AFTER
-    else:
-        run.to_content()
+    run.to_content()
     return True
 
 

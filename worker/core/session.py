@@ -8,9 +8,10 @@ and where the outcome is written is not known here (`worker/drain.py`, `worker/s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -33,6 +34,7 @@ class Core:
     prepare = staticmethod(step.prepare)
     derender_step = staticmethod(step.derender_step)
     derender = staticmethod(step.derender)
+    derender_completions = staticmethod(step.derender_completions)
     derender_call = staticmethod(derender_call)
 
 
@@ -78,6 +80,7 @@ class Outcome:
     closed: final status, when this entry ended the request.
     dead: reason to put the entry on the dead-letter stream.
     dropped: why the entry had no effect (it was seen before, or came after the end).
+    reply_to: second stream for the replies. private: the only one; the request leaves no reply stream and no status.
     """
 
     open: Open | None = None
@@ -88,6 +91,7 @@ class Outcome:
     dead: str | None = None
     dropped: str | None = None
     reply_to: str | None = None
+    private: bool = False
 
 
 class InternalError(RequestError):
@@ -104,6 +108,16 @@ class IdleTooLong(RequestError):
     type = "TimeoutError"
 
 
+class Answer(Protocol):
+    def __call__(self, endpoint: str, body: bytes, *, request_id: str, limits: Limits) -> bytes:
+        """The JSON answer to a call. Raises RequestError."""
+        ...
+
+
+class _Address(msgspec.Struct):
+    reply_to: str | None = None
+
+
 class _EngineError(msgspec.Struct):
     error: Any
 
@@ -113,8 +127,10 @@ MAX_CHOICES = 1024
 
 _encode = msgspec.json.Encoder().encode
 _context_decoder = msgspec.json.Decoder(RequestContext)
+_address_decoder = msgspec.json.Decoder(_Address)
 _chunk_decoder = msgspec.json.Decoder(GenerateChunk)
 _response_decoder = msgspec.json.Decoder(GenerateResponse)
+_responses_decoder = msgspec.json.Decoder(list[GenerateResponse])
 _engine_error_decoder = msgspec.json.Decoder(_EngineError)
 
 
@@ -156,10 +172,19 @@ class Session:
 
     models: the served model of a name (None: the default one); raises UnknownModel.
     limits: size and depth of payloads, checked before they are decoded.
+    others: answers the endpoints of calls that are no derendering (`worker/render.py`), by their path.
     """
 
-    def __init__(self, models: Models, *, core: Core | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        models: Models,
+        *,
+        core: Core | None = None,
+        limits: Limits | None = None,
+        others: Mapping[str, Answer] | None = None,
+    ) -> None:
         self.models = models
+        self.others = others or {}
         self.core = core or Core()
         self.limits = limits or Limits()
 
@@ -185,16 +210,31 @@ class Session:
                 return self._not_open(entry, status)
             return self._live(entry, opened)
         except RequestError as error:
-            return self.fail(opened.state if opened else None, error, status=status)
+            return self.fail(opened.state if opened else None, error, status=status, entry=entry)
 
-    def fail(self, state: RequestState | None, error: RequestError, *, status: str | None = None) -> Outcome:
+    def fail(
+        self,
+        state: RequestState | None,
+        error: RequestError,
+        *,
+        status: str | None = None,
+        entry: Entry | None = None,
+    ) -> Outcome:
         """End a request with an error reply and tell the engine's side; the entry goes to the dead letters.
 
-        state: of the request, if it is open; status: of one that is not.
+        state: of the request, if it is open; status: of one that is not. entry: the one that failed; a call that waits
+        for its answer elsewhere is answered there, and its caller's mistakes are not kept.
         """
+        if entry is not None and (answer_to := _answer_to(entry)) is not None:
+            reply = Reply(1, {keys.ERROR: _encode(error.body()), keys.DONE: keys.STATUS_FAILED.encode()})
+            dead = error.message if error.code >= 500 else None
+            return Outcome(replies=[reply], reply_to=answer_to, private=True, dead=dead)
         if state is None and status in keys.CLOSED:
             return Outcome(dead=error.message)
-        return self._end(state, error.body(), dead=error.message, cancel=state is not None)
+        outcome = self._end(state, error.body(), dead=error.message, cancel=state is not None)
+        if state is None and entry is not None:
+            outcome.reply_to = _named_reply_to(entry)
+        return outcome
 
     def _end(
         self, state: RequestState | None, body: ErrorBody, *, dead: str | None = None, cancel: bool = False
@@ -212,6 +252,9 @@ class Session:
         """An entry that is not `open`, of a request that is not open either."""
         if status in keys.CLOSED or entry.fields.get(keys.CONTROL) == keys.CONTROL_TIMEOUT:
             return Outcome(dropped="closed")
+        if entry.fields.get(keys.CONTROL) == keys.CONTROL_ABORT and keys.SEQ not in entry.fields:
+            # Whole work that its client does not wait for any more: what it will say is dropped.
+            return Outcome(closed=keys.STATUS_ABORTED, signals=[Signal("abort")])
         if keys.SEQ in entry.fields:  # a numbered request whose open was lost: its reader is told
             return self._end(
                 None,
@@ -341,24 +384,55 @@ class Session:
     # --- whole work ---------------------------------------------------------------------------------------------------
 
     def _whole(self, entry: Entry, request_id: str, opened: Open | None, status: str | None) -> Outcome:
+        call = entry.fields.get(keys.CALL)
+        if call is not None and (answer_to := _answer_to(entry)) is not None:
+            reply = self._answered(entry, request_id, call)
+            return Outcome(open=opened, replies=[reply], reply_to=answer_to, private=True)
         if opened is not None:  # leave the open request alone
             return Outcome(open=opened, dead="request id is in use")
         if status in keys.CLOSED:
             return Outcome(dropped="closed")
-        reply_to = None
-        if (call := entry.fields.get(keys.CALL)) is not None:
-            answer = self.core.derender_call(
-                self.models, call, request_id=request_id, created=entry.time_ms // 1000, limits=self.limits
-            )
+        if call is not None:
+            return Outcome(replies=[self._answered(entry, request_id, call)], closed=keys.STATUS_FINISHED)
+        if keys.OPEN not in entry.fields:
+            raise RequestError("a response needs its context in the same entry", param="open")
+        context, request, _ = self._context(entry, request_id)
+        payload = entry.fields[keys.RESPONSE]
+        if payload.lstrip().startswith(b"[") and context.kind == "completion":
+            responses = validate.decode(_responses_decoder, payload, self.limits)
+            answer = _encode(self.core.derender_completions(request, responses))
         else:
-            if keys.OPEN not in entry.fields:
-                raise RequestError("a response needs its context in the same entry", param="open")
-            response = validate.decode(_response_decoder, entry.fields[keys.RESPONSE], self.limits)
-            context, request, _ = self._context(entry, request_id)
-            reply_to = context.reply_to
-            answer = _encode(self.core.derender(request, response))
-        reply = Reply(1, {keys.RESPONSE: answer, keys.DONE: keys.STATUS_FINISHED.encode()})
-        return Outcome(replies=[reply], closed=keys.STATUS_FINISHED, reply_to=reply_to)
+            answer = _encode(self.core.derender(request, validate.decode(_response_decoder, payload, self.limits)))
+        return Outcome(replies=[_last_reply(answer)], closed=keys.STATUS_FINISHED, reply_to=context.reply_to)
+
+    def _answered(self, entry: Entry, request_id: str, call: bytes) -> Reply:
+        endpoint = entry.fields.get(keys.ENDPOINT, b"").decode("utf-8", "replace") or None
+        if endpoint is not None and endpoint in self.others:
+            return _last_reply(self.others[endpoint](endpoint, call, request_id=request_id, limits=self.limits))
+        created = entry.time_ms // 1000
+        answer = self.core.derender_call(
+            self.models, call, endpoint=endpoint, request_id=request_id, created=created, limits=self.limits
+        )
+        return _last_reply(answer)
+
+
+def _last_reply(answer: bytes) -> Reply:
+    return Reply(1, {keys.RESPONSE: answer, keys.DONE: keys.STATUS_FINISHED.encode()})
+
+
+def _named_reply_to(entry: Entry) -> str | None:
+    """Second stream of a context that was refused: whoever waits there hears of the refusal."""
+    try:
+        name = _address_decoder.decode(entry.fields.get(keys.OPEN, b"{}")).reply_to
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return name if name is not None and keys.valid_reply_to(name) else None
+
+
+def _answer_to(entry: Entry) -> str | None:
+    """Where a call wants its answer; None: on its reply stream (an impossible name too)."""
+    name = entry.fields.get(keys.ANSWER_TO, b"").decode("ascii", "replace")
+    return name if keys.CALL in entry.fields and keys.valid_reply_to(name) else None
 
 
 class _Run:

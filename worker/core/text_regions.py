@@ -6,6 +6,7 @@ import re
 
 from worker.core.compiled import CALL, CLOSE_REASONING, NOISE, OPEN_REASONING, SECTION, SWALLOW, SYMBOL, TextRegion
 from worker.core.grammar import Json, Literals, Members, Params, Python
+from worker.core.json_regions import ITEM
 from worker.core.json_scan import VALUE as JSON_VALUE
 from worker.core.run import Run
 from worker.core.run_constants import (
@@ -197,6 +198,9 @@ def _accept(run: Run) -> None:
             run.say_content(space.removesuffix(tools.gap))
     run.flags &= ~(LONG | OPENER | FROM_REASONING)
     run.region = IN_SECTION if action == SECTION else c.call_region
+    if run.region == MEMBERS and c.members is not None and c.members.opened:
+        run.flags |= ARRAY
+        run.phase = ITEM
 
 
 def _reject(run: Run) -> bool:

@@ -2,7 +2,7 @@
 
 Two families of decoders cover every tokenizer we know: byte-level BPE, where each token is a run of bytes, and
 SentencePiece with byte fallback, where a token is text or one byte. For both, decoding is a table and the state between
-two ids is the bytes of an unfinished character. Any other decoder is run as `DecodeStream` over a window of ids.
+two ids is the bytes of an unfinished character. Any other decoder runs over a window of ids.
 """
 
 from __future__ import annotations

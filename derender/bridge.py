@@ -1,0 +1,81 @@
+"""`derender bridge`: connect an engine until SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from derender.__main__ import CommandError
+from gateway.settings import BridgeSettings
+from producer.connection import UNREACHABLE, ConfigError
+from producer.generate import GenerateQueue
+from producer.publish import Producer
+from worker.settings import RedisSettings, SettingsError, add_options, load, option, shown_url
+
+
+@dataclass(frozen=True)
+class BridgeOptions(BridgeSettings, RedisSettings):
+    """Options of `bridge`."""
+
+    max_backlog: int = option(10_000, "wait while a partition has more unprocessed entries than this")
+    log_level: str = option("info", "debug, info, warning or error")
+
+    def __post_init__(self) -> None:
+        RedisSettings.__post_init__(self)
+        try:
+            BridgeSettings.__post_init__(self)
+        except ValueError as error:
+            raise SettingsError(str(error)) from None
+        if self.engine is None:
+            raise SettingsError("--engine is needed: the base URL of the engine, such as http://127.0.0.1:8200")
+        if self.max_backlog < 1:
+            raise SettingsError("--max-backlog has to be at least 1")
+        if self.embedded:
+            raise SettingsError("--embedded keeps Redis inside one process, and a bridge has its workers elsewhere")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_options(parser, BridgeOptions)
+
+
+def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    settings = load(BridgeOptions, vars(args), environ)
+    from worker.main import set_up_logging
+
+    set_up_logging(settings.log_level)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each call
+    asyncio.run(_bridge(settings))
+    return 0
+
+
+async def _bridge(settings: BridgeOptions) -> None:
+    try:
+        from gateway.bridge import Bridge, engine_client
+    except ImportError as error:
+        raise CommandError(f"the extra gateway is not installed: {error}") from None
+    try:
+        producer = await Producer.connect(
+            settings.redis_url, prefix=settings.key_prefix, wait_s=30.0, max_backlog=settings.max_backlog
+        )
+    except UNREACHABLE as error:
+        raise CommandError(f"cannot reach Redis at {shown_url(settings.redis_url)}: {error}") from None
+    except ConfigError as error:
+        raise CommandError(str(error)) from None
+    async with producer, engine_client(settings) as client:
+        queue = GenerateQueue(
+            producer.redis,
+            producer.partitions,
+            names=producer.names,
+            queue=settings.queue,
+            consumer=f"bridge-{uuid.uuid4().hex}",
+        )
+        bridge = Bridge(producer, queue, client, settings)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, bridge.stop)
+        await bridge.run()

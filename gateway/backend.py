@@ -1,0 +1,176 @@
+"""What the endpoints need of Redis: publish a call and await its answer, open a generation, follow reply streams."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import NamedTuple
+
+from gateway.errors import from_reply, refuse
+from gateway.mailbox import Mailbox, Missed
+from gateway.metrics import Metrics
+from gateway.settings import GatewaySettings
+from producer.connection import UNREACHABLE, connect, read_partitions
+from producer.publish import BacklogFull, Producer, PublishError
+from producer.read import MAX_FOLLOWED, Reader, Reply, parse
+from schemas import keys
+from schemas.keys import Keys
+
+RETRY_S = 5.0
+"""How long a request waits for a Redis that is away before it is answered with 503."""
+
+PAGE = 256
+LIVE_MS = 5000
+"""A worker that has not said so for this long is not counted as alive."""
+
+
+class State(NamedTuple):
+    """What Redis knows of a request. first, last: numbers of its replies, 0 where there is none."""
+
+    status: str | None
+    first: int
+    last: int
+
+
+class Backend:
+    """Connections of one gateway process. Use `Backend.open`."""
+
+    def __init__(self, url: str, names: Keys, partitions: int, settings: GatewaySettings, metrics: Metrics) -> None:
+        self.url = url
+        self.names = names
+        self.partitions = partitions
+        self.settings = settings
+        self.metrics = metrics
+        self.redis = connect(url)
+        self.producer = Producer(
+            connect(url),
+            partitions,
+            names=names,
+            max_backlog=settings.max_backlog,
+            when_full="fail",
+            retry_s=RETRY_S,
+        )
+        self.mailbox = Mailbox(self.redis, partitions, names, metrics)
+        self._readers: list[_CountedReader] = []
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, url: str, settings: GatewaySettings, metrics: Metrics, *, prefix: str = keys.PREFIX, wait_s: float = 30.0
+    ) -> AsyncIterator[Backend]:
+        """Connect; wait for a first worker to say how many partitions there are. Raises ConfigError."""
+        names, redis = Keys(prefix), connect(url)
+        try:
+            partitions = await read_partitions(redis, names, wait_s=wait_s)
+        finally:
+            await redis.aclose()
+        backend = cls(url, names, partitions, settings, metrics)
+        following = asyncio.create_task(backend.mailbox.follow())
+        try:
+            yield backend
+        finally:
+            following.cancel()
+            with suppress(asyncio.CancelledError):
+                await following
+            for counted in backend._readers:
+                await counted.reader.aclose()
+            await backend.mailbox.close()
+            await backend.producer.aclose()
+            await backend.redis.aclose()
+
+    async def call(self, endpoint: str, body: bytes, *, request_id: str | None = None) -> bytes:
+        """Have a worker answer one self-contained request. Raises HttpError."""
+        request_id = request_id or new_id("call")
+        with self.mailbox.waiter(request_id) as waiter:
+            async with published():
+                await self.producer.call(request_id, body, endpoint=endpoint, reply_to=self.mailbox.name)
+            try:
+                (reply,) = await waiter.take(self.settings.timeout_s)
+            except TimeoutError:
+                refuse(504, f"no worker answered within {self.settings.timeout_s:g} s")
+            except Missed:
+                refuse(500, "the answer was lost")
+        if reply.response is None:
+            raise from_reply(reply.error or b"")
+        return reply.response
+
+    async def abort(self, request_id: str) -> None:
+        """Nobody waits for this request any more."""
+        with suppress(PublishError):
+            await self.producer.abort(request_id)
+
+    async def look(self, request_id: str) -> State:
+        """What there is of a request now. Raises HttpError."""
+        partition = keys.partition_of(request_id, self.partitions)
+        stream = self.names.reply(partition, request_id)
+        try:
+            async with self.redis.pipeline(transaction=True) as pipe:
+                pipe.get(self.names.status(partition, request_id))
+                pipe.xrange(stream, count=1)
+                pipe.xrevrange(stream, count=1)
+                status, first, last = await pipe.execute()
+        except UNREACHABLE:
+            refuse(503, "Redis cannot be reached")
+        return State(
+            None if status is None else status.decode(),
+            int(first[0][0].partition(b"-")[0]) if first else 0,
+            int(last[0][0].partition(b"-")[0]) if last else 0,
+        )
+
+    async def follow(self, request_id: str, after: int) -> AsyncIterator[Reply]:
+        """Replies after number `after`, to the last one. Raises ReplyUnavailable."""
+        counted = next((one for one in self._readers if one.streams < MAX_FOLLOWED), None)
+        if counted is None:
+            counted = _CountedReader(Reader(connect(self.url), self.partitions, names=self.names, look_after_s=5.0))
+            self._readers.append(counted)
+        counted.streams += 1
+        replies = counted.reader.follow(request_id, after=f"{after}-0")
+        try:
+            async for reply in replies:
+                yield reply
+        finally:
+            counted.streams -= 1
+            await replies.aclose()  # type: ignore[attr-defined]
+
+    async def pages(self, request_id: str, last: int) -> AsyncIterator[list[Reply]]:
+        """Replies 1 to `last`, some at a time. Raises what UNREACHABLE names."""
+        stream = self.names.reply(keys.partition_of(request_id, self.partitions), request_id)
+        after = 0
+        while after < last:
+            entries = await self.redis.xrange(stream, min=f"({after}-0", max=f"{last}-0", count=PAGE)
+            if not entries:
+                return
+            replies = [parse(id_, fields) for id_, fields in entries]
+            after = int(replies[-1].id.partition("-")[0])
+            yield replies
+
+    async def workers(self) -> int:
+        """Number of live workers. Raises what UNREACHABLE names."""
+        seconds, micros = await self.redis.time()
+        now = int(seconds) * 1000 + int(micros) // 1000
+        return int(await self.redis.zcount(self.names.workers, now - LIVE_MS, "+inf"))
+
+
+class _CountedReader:
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.streams = 0
+
+
+@asynccontextmanager
+async def published() -> AsyncIterator[None]:
+    """Answers for a Redis that takes nothing. Raises HttpError."""
+    try:
+        yield
+    except BacklogFull:
+        refuse(503, "the workers are behind: try again later")
+    except PublishError as error:
+        refuse(503, f"the request was not taken: {error}")
+    except UNREACHABLE:
+        refuse(503, "Redis cannot be reached")
+
+
+def new_id(kind: str) -> str:
+    return f"{kind}-{uuid.uuid4().hex}"

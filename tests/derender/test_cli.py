@@ -1,0 +1,231 @@
+"""The command line: verbs, what they refuse, what they print."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from derender.__main__ import VERBS, main, usage
+from derender.demo import expected_texts
+from derender.show import LINE_CHARS, Printer, progress, texts
+from producer.read import Reply
+from schemas.keys import Keys, partition_of
+from tests.conftest import free_port
+
+ROOT = Path(__file__).parents[2]
+NAMES = Keys()
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("DERENDER_")]:
+        monkeypatch.delenv(name)
+
+
+def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "derender", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=90,
+        env={**os.environ, **env},
+    )
+
+
+# --- verbs ------------------------------------------------------------------------------------------------------------
+
+
+def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    assert capsys.readouterr().out == usage()
+    assert main([]) == 2
+    for verb, text in VERBS.items():
+        assert f"  {verb:<6}  {text}\n" in usage()
+
+
+def test_an_unknown_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dance"]) == 2
+    assert capsys.readouterr().err == f"derender: no verb 'dance'\n\n{usage()}"
+
+
+@pytest.mark.parametrize("verb", ["worker", "replay", "tail", "demo"])
+def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as error:
+        main([verb, "--help"])
+    assert error.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: derender {verb} ")
+
+
+REFUSED = [
+    (["worker", "--embedded"],
+     "--embedded keeps Redis inside one process, and a worker alone has nobody to work for: "
+     "use derender demo, or derender replay --embedded"),
+    (["tail", "r", "--embedded"], "--embedded keeps Redis inside one process: there is nothing to follow from here"),
+    (["demo", "--embedded", "--redis-url", "redis://h"],
+     "--embedded and --redis-url exclude each other: use one of them"),
+    (["tail", "a{b}"], "request id 'a{b}' does not match [A-Za-z0-9._:/-]{1,128}"),
+    (["tail", "r", "--after", "x"], "--after has to be an entry id such as 7-0, not 'x'"),
+    (["tail", *[f"r{n}" for n in range(201)]], "at most 200 requests can be followed at once"),
+    (["replay", "--speed", "0"], "--speed has to be more than 0"),
+    (["replay", "--copies", "0"], "--copies has to be at least 1"),
+    (["replay", "--cut", "-1"], "--cut has to be at least 0"),
+    (["replay", "--max-backlog", "0"], "--max-backlog has to be at least 1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("argv", "message"), REFUSED, ids=[" ".join(r[0][:3]) for r in REFUSED])
+def test_impossible_combinations(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv) == 2
+    assert capsys.readouterr().err == f"derender {argv[0]}: {message}\n"
+
+
+@pytest.mark.parametrize("verb", [["replay"], ["tail", "r"]], ids=lambda verb: verb[0])
+def test_an_unreachable_redis_is_one_line(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    port = free_port()
+    assert main([*verb, "--redis-url", f"redis://127.0.0.1:{port}/0"]) == 1
+    captured = capsys.readouterr()
+    [line] = captured.err.splitlines()
+    assert line.startswith(f"derender {verb[0]}: cannot reach Redis at redis://127.0.0.1:{port}/0: ")
+    assert captured.out == ""
+
+
+def test_a_missing_recording(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", "/no/such.jsonl"]) == 1
+    assert capsys.readouterr().err.startswith("derender replay: cannot read the recording: ")
+
+
+def test_tail_needs_no_tokenizers() -> None:
+    """An engine's machine has the base installation only."""
+    code = (
+        "import sys, derender.tail, derender.replay;"
+        "print([name for name in ('tokenizers', 'transformers', 'fakeredis', 'rich') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert (done.stdout, done.returncode) == ("[]\n", 0)
+
+
+# --- demo, replay, tail -----------------------------------------------------------------------------------------------
+
+
+def test_demo() -> None:
+    """The recorded texts, as they come, and a summary; exit code 0."""
+    done = run("demo", "--speed", "1000")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[-1] == "every text is what the engine's own tokenizer makes of the recorded ids"
+    printed: dict[str, str] = {}
+    for line in lines:
+        label, separator, text = line.partition(" | ")
+        if separator:
+            printed[label] = printed.get(label, "") + text
+    expected = {
+        f"{request_id} {index}": text
+        for request_id, choices in expected_texts(ROOT / "derender/data/demo.expected.jsonl").items()
+        for index, text in choices.items()
+    }
+    assert {label: _letters(text) for label, text in printed.items()} == {
+        label: _letters(text) for label, text in expected.items()
+    }
+
+
+def _letters(text: str) -> str:
+    """Without what line breaking changes."""
+    return "".join(text.split())
+
+
+@pytest.mark.redis
+async def test_replay_and_tail_on_a_server(real_redis: Redis, server_url: str, tmp_path: Path) -> None:
+    from tests.faults import worker_processes
+
+    with worker_processes(1, server_url, tmp_path):
+        replayed = await asyncio.to_thread(
+            run, "replay", "--copies", "2", "--cut", "3", "--run-name", "x-", "--follow", "off",
+            DERENDER_REDIS_URL=server_url,
+        )  # fmt: skip
+        assert (replayed.returncode, replayed.stderr) == (0, "")
+        tailed = await asyncio.to_thread(run, "tail", "x-rec-040-1", DERENDER_REDIS_URL=server_url)
+        assert (tailed.returncode, tailed.stdout, tailed.stderr) == (0, "x-rec-040-1 0 | 1. Banana\n", "")
+        raw = await asyncio.to_thread(
+            run, "tail", "x-rec-040-1", "--raw", "--after", "1-0", DERENDER_REDIS_URL=server_url
+        )
+    lines = [line.split(" ", 2) for line in raw.stdout.splitlines()]
+    entries = await real_redis.xrange(NAMES.reply(partition_of("x-rec-040-1", 8), "x-rec-040-1"))
+    assert lines == [["x-rec-040-1", id_.decode(), fields[b"chunk"].decode()] for id_, fields in entries[1:]]
+
+
+@pytest.mark.redis
+async def test_tail_of_an_unknown_request(real_redis: Redis, server_url: str) -> None:
+    await real_redis.hset(NAMES.config, mapping={"partitions": 8, "wire_version": 1})
+    done = await asyncio.to_thread(run, "tail", "r", "--unknown-after-s", "0.1", "--redis-url", server_url)
+    assert (done.returncode, done.stdout) == (1, "r 0 | ! request r is unknown, or has expired\n")
+
+
+# --- what a person sees -----------------------------------------------------------------------------------------------
+
+
+def test_lines_of_many_requests_do_not_mix() -> None:
+    out = io.StringIO()
+    printer = Printer(out, lambda id_, index: f"{id_}{index}")
+    printer.add("a", 0, "one ")
+    printer.add("b", 0, "x\n\ny")
+    printer.add("a", 0, "two\nthree")
+    printer.add("a", 1, "!")
+    printer.end("a")
+    printer.end("b")
+    assert out.getvalue() == "b0 | x\nb0 | \na0 | one two\na0 | three\na1 | !\nb0 | y\n"
+
+
+def test_long_lines_are_broken_between_words() -> None:
+    out = io.StringIO()
+    printer = Printer(out, lambda *_: "")
+    printer.add("a", 0, "word " * 50 + "x" * 300)
+    printer.end("a")
+    lines = [line.removeprefix(" | ") for line in out.getvalue().splitlines()]
+    assert max(map(len, lines)) <= LINE_CHARS
+    assert "".join(lines).replace(" ", "") == "word" * 50 + "x" * 300
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"choices": [{"index": 1, "text": "t"}]}, [(1, "t")]),
+        ({"choices": [{"index": 0, "delta": {"content": "c", "reasoning": "r"}}]}, [(0, "rc")]),
+        ({"choices": [{"index": 0, "message": {"content": None}}]}, [(0, "")]),
+        ({"choices": []}, []),
+    ],
+)
+def test_texts_of_replies(body: dict[str, object], said: list[tuple[int, str]]) -> None:
+    assert list(texts(Reply("1-0", chunk=json.dumps(body).encode()))) == said
+
+
+def test_an_error_has_no_text() -> None:
+    assert list(texts(Reply("1-0", error=b"{}"))) == []
+
+
+def test_no_bar_where_nobody_looks() -> None:
+    out = io.StringIO()
+    with progress(3, "x", out) as step:
+        step()
+    assert out.getvalue() == ""
+
+
+def test_a_bar_where_a_person_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    out = Terminal()
+    with progress(3, "replay", out) as step:
+        step()
+    assert "replay" in out.getvalue()

@@ -1,0 +1,153 @@
+"""Replies as a reader gets them: from any id, over one connection, never hanging on a missed end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.asyncio import Redis
+
+from producer import read
+from producer.read import Reader, Reply, ReplyUnavailable, parse
+from schemas.keys import Keys, partition_of
+
+NAMES = Keys()
+
+
+@pytest.fixture
+async def reader(redis: Redis) -> AsyncIterator[Reader]:
+    async with Reader(redis, 4, unknown_after_s=0.3, look_after_s=0.05) as reader:
+        yield reader
+
+
+async def write(redis: Redis, request_id: str, *numbers: int, done: bool = False) -> None:
+    """Replies n as a worker writes them; the last with `done` and the status, where asked for."""
+    partition = partition_of(request_id, 4)
+    for n in numbers:
+        fields = {"chunk": f"{request_id} {n}", "index": 0, "stream_state": "{}"}
+        if done and n == numbers[-1]:
+            fields["done"] = "finished"
+        await redis.xadd(NAMES.reply(partition, request_id), fields, id=f"{n}-0")  # type: ignore[arg-type]
+    await redis.set(NAMES.status(partition, request_id), "finished" if done else "open")
+
+
+async def collect(reader: Reader, request_id: str, after: str = "0") -> list[str]:
+    return [reply.data.decode() async for reply in reader.follow(request_id, after=after)]
+
+
+def test_fields_of_a_reply() -> None:
+    fields = {b"chunk": b"{}", b"index": b"3", b"stream_state": b"[]", b"done": b"finished"}
+    expected = Reply(id="7-0", chunk=b"{}", index=3, stream_state=b"[]", done="finished")
+    assert parse(b"7-0", fields) == expected
+    assert parse(b"1-0", {b"error": b"e"}).data == b"e"
+    assert parse(b"1-0", {b"response": b"r"}).data == b"r"
+
+
+async def test_a_finished_stream(redis: Redis, reader: Reader) -> None:
+    await write(redis, "r", 1, 2, 3, done=True)
+    assert await collect(reader, "r") == ["r 1", "r 2", "r 3"]
+
+
+@pytest.mark.parametrize(("after", "rest"), [("0-0", 3), ("1-0", 2), ("2", 1), ("3-0", 0)])
+async def test_resuming_from_any_id(redis: Redis, reader: Reader, after: str, rest: int) -> None:
+    """From the last id on, there is nothing more, and no waiting."""
+    await write(redis, "r", 1, 2, 3, done=True)
+    assert await collect(reader, "r", after) == ["r 1", "r 2", "r 3"][3 - rest :]
+
+
+async def test_replies_as_they_come(redis: Redis, reader: Reader) -> None:
+    """Longer silences than a look at the status are no end while the request is open."""
+    await write(redis, "r", 1)
+    reading = asyncio.create_task(collect(reader, "r"))
+    for n in (2, 3, 4):
+        await asyncio.sleep(0.12)
+        await write(redis, "r", n, done=n == 4)
+    assert await reading == ["r 1", "r 2", "r 3", "r 4"]
+
+
+async def test_many_streams_and_many_readers_of_one(redis: Redis, reader: Reader) -> None:
+    """One connection; those that come later begin at their own id."""
+    ids = [f"r{n}" for n in range(30)]
+    reading = [asyncio.create_task(collect(reader, id_)) for id_ in ids * 2]
+    for id_ in ids:
+        await write(redis, id_, 1)
+    late = asyncio.create_task(collect(reader, "r0", "1-0"))
+    for id_ in ids:
+        await write(redis, id_, *range(2, 150), done=True)
+    for id_, task in zip(ids * 2, reading, strict=True):
+        assert await task == [f"{id_} {n}" for n in range(1, 150)]
+    assert await late == [f"r0 {n}" for n in range(2, 150)]
+    assert reader._followed == {}
+
+
+@pytest.mark.redis
+async def test_a_stream_that_is_followed_later_is_read_at_once(real_redis: Redis) -> None:
+    """The reading connection waits for a minute; whoever comes in the meantime does not."""
+    async with Reader(real_redis, 4, block_ms=3000, look_after_s=60) as reader:
+        silent = asyncio.create_task(collect(reader, "silent"))
+        await asyncio.sleep(0.1)
+        await write(real_redis, "r", 1, 2, done=True)
+        assert await asyncio.wait_for(collect(reader, "r"), 2.0) == ["r 1", "r 2"]
+        await write(real_redis, "silent", 1, done=True)
+        assert await silent == ["silent 1"]
+
+
+# --- missed ends ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_request_without_a_trace(reader: Reader) -> None:
+    with pytest.raises(ReplyUnavailable, match="request r is unknown, or has expired"):
+        await collect(reader, "r")
+
+
+async def test_a_worker_that_is_behind_is_waited_for(redis: Redis, reader: Reader) -> None:
+    reading = asyncio.create_task(collect(reader, "r"))
+    await asyncio.sleep(0.15)
+    await write(redis, "r", 1, done=True)
+    assert await reading == ["r 1"]
+
+
+async def test_replies_that_expired_before_they_were_read(redis: Redis, reader: Reader) -> None:
+    await write(redis, "r", 1, 2, done=True)
+    await redis.delete(NAMES.reply(partition_of("r", 4), "r"))
+    with pytest.raises(ReplyUnavailable, match="request r is finished, but its replies have expired"):
+        await collect(reader, "r", "1-0")
+
+
+async def test_everything_expired_in_mid_stream(redis: Redis, reader: Reader) -> None:
+    await write(redis, "r", 1)
+    replies = reader.follow("r")
+    assert (await anext(replies)).data == b"r 1"
+    await redis.flushall()
+    with pytest.raises(ReplyUnavailable, match="request r: status and replies have expired"):
+        await anext(replies)
+
+
+# --- bounds -----------------------------------------------------------------------------------------------------------
+
+
+async def test_impossible_request_ids(reader: Reader) -> None:
+    with pytest.raises(ValueError, match="does not match"):
+        await collect(reader, "a{b}")
+
+
+async def test_a_bound_on_streams_for_one_connection(
+    redis: Redis, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read, "MAX_FOLLOWED", 2)
+    following = [asyncio.create_task(collect(reader, f"r{n}")) for n in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(RuntimeError, match="a reader follows at most 2 streams; use another one"):
+        await collect(reader, "x")
+    for n, task in enumerate(following):
+        await write(redis, f"r{n}", 1, done=True)
+        assert await task == [f"r{n} 1"]
+    await write(redis, "x", 1, done=True)
+    assert await collect(reader, "x") == ["x 1"]
+
+
+async def test_status(redis: Redis, reader: Reader) -> None:
+    assert await reader.status("r") is None
+    await write(redis, "r", 1)
+    assert await reader.status("r") == "open"

@@ -1,0 +1,194 @@
+"""Scripts and commands one by one; what they add up to is tested with the drain."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from redis.asyncio import Redis
+
+from schemas import keys
+from schemas.keys import Keys
+from worker import streams
+from worker.streams import Backoff, Commands, Members, Moved, Partition, WrongConfig, settle_config
+
+NAMES = Keys()
+
+
+@pytest.fixture
+def partition(redis: Redis) -> Partition:
+    return Partition(redis, redis, NAMES, 0, token="me", lease_ms=300)
+
+
+def commands(*written: tuple[object, ...]) -> Commands:
+    result = Commands()
+    for name, key, *args in written:
+        result.add(str(name), str(key), *args)
+    return result
+
+
+async def add(redis: Redis, n: int = 1) -> list[bytes]:
+    return [await redis.xadd(NAMES.chunks(0), {"request_id": "r"}) for _ in range(n)]
+
+
+# --- cursor and publish -----------------------------------------------------------------------------------------------
+
+
+async def test_a_new_partition_begins_at_zero(redis: Redis, partition: Partition) -> None:
+    """Also when the producer was there first: its entries are read."""
+    ids = await add(redis, 2)
+    assert await partition.begin("chunks", count=False) == (b"0-0", 0)
+    read = await partition.read({"chunks": b"0-0"}, count=10, block_ms=None)
+    assert [entry.id for entry in read["chunks"]] == ids
+
+
+async def test_publish_commits_all_of_it(redis: Redis, partition: Partition) -> None:
+    ids = await add(redis, 3)
+    await partition.begin("chunks", count=False)
+    written = commands(("SET", "{0}a", "1"), ("XADD", "{0}s", "1-0", "f", b"\xff\x00"), ("SET", "{0}a", "2"))
+    assert await partition.publish("chunks", b"0-0", ids[1], 2, written) == []
+    assert await redis.get("{0}a") == b"2"
+    assert await redis.xrange("{0}s") == [(b"1-0", {b"f": b"\xff\x00"})]
+    assert await partition.begin("chunks", count=False) == (ids[1], 1)
+    assert [id_ for id_, _ in await redis.xrange(NAMES.chunks(0))] == ids[1:]
+
+
+@pytest.mark.parametrize("source", [b"0-0", b"5-0", b"99999999999999-0"], ids=["outdated", "other", "ahead"])
+async def test_publish_from_another_cursor_writes_nothing(redis: Redis, partition: Partition, source: bytes) -> None:
+    ids = await add(redis, 3)
+    await partition.begin("chunks", count=False)
+    await partition.publish("chunks", b"0-0", ids[0], 1, Commands())
+    with pytest.raises(Moved):
+        await partition.publish("chunks", source, ids[2], 2, commands(("SET", "{0}a", "1")))
+    assert await redis.exists("{0}a") == 0
+    assert await partition.begin("chunks", count=False) == (ids[0], 1)
+
+
+async def test_publish_without_a_group_writes_nothing(redis: Redis, partition: Partition) -> None:
+    """The database was emptied under us."""
+    with pytest.raises(Moved):
+        await partition.publish("chunks", b"0-0", b"1-0", 1, commands(("SET", "{0}a", "1")))
+    assert await redis.keys("*") == []
+
+
+async def test_a_refused_command_stops_no_other(redis: Redis, partition: Partition) -> None:
+    """Lua does not roll back, so refusals are collected and kept as dead letters."""
+    [id_] = await add(redis)
+    await partition.begin("chunks", count=False)
+    await redis.xadd("{0}s", {"x": "y"}, id="5-0")
+    written = commands(("SET", "{0}a", "1"), ("XADD", "{0}s", "1-0", "f", "v"), ("SET", "{0}b", "2"))
+    [refused] = await partition.publish("chunks", b"0-0", id_, 1, written)
+    assert refused.startswith("{0}s refused: ERR The ID specified in XADD is equal or smaller")
+    assert (await redis.get("{0}a"), await redis.get("{0}b")) == (b"1", b"2")
+    [(_, letter)] = await redis.xrange(NAMES.dead(0))
+    assert (letter[b"command"], letter[b"key"], letter[b"entry_id"]) == (b"XADD", b"{0}s", id_)
+
+
+async def test_scripts_survive_a_server_that_forgot_them(redis: Redis, partition: Partition) -> None:
+    await partition.begin("chunks", count=False)
+    await redis.script_flush()
+    assert await partition.begin("chunks", count=False) == (b"0-0", 0)
+
+
+async def test_attempts_are_counted_for_a_cursor(redis: Redis, partition: Partition) -> None:
+    """Each beginning counts; a publish counts the next one ahead; leaving in good order takes it back."""
+    [id_] = await add(redis)
+    assert [(await partition.begin("chunks", count=True))[1] for _ in range(3)] == [1, 2, 3]
+    assert (await partition.begin("bulk", count=True))[1] == 1
+    await partition.publish("chunks", b"0-0", id_, 1, Commands())
+    assert await partition.begin("chunks", count=True) == (id_, 2)
+    await partition.forgive("chunks", id_)
+    assert await partition.begin("chunks", count=True) == (id_, 1)
+
+
+@pytest.mark.redis
+async def test_the_lag_is_there_for_any_autoscaler(real_redis: Redis) -> None:
+    """`XINFO GROUPS` counts what is not processed yet."""
+    partition = Partition(real_redis, real_redis, NAMES, 0, token="me")
+    await partition.begin("chunks", count=False)
+    ids = await add(real_redis, 5)
+    assert await partition.lag("chunks") == (b"0-0", 5)
+    await partition.publish("chunks", b"0-0", ids[2], 3, Commands())
+    assert await partition.lag("chunks") == (ids[2], 2)
+    [group] = await real_redis.xinfo_groups(NAMES.chunks(0))
+    assert (group["name"], group["lag"], group["pending"]) == (keys.GROUP.encode(), 2, 0)
+
+
+# --- owner and members ------------------------------------------------------------------------------------------------
+
+
+async def test_owner_key(redis: Redis, partition: Partition) -> None:
+    other = Partition(redis, redis, NAMES, 0, token="other", lease_ms=300)
+    assert [await partition.take(), await partition.take(), await other.take()] == [True, True, False]
+    assert 0 < await redis.pttl(NAMES.owner(0)) <= 300
+    await other.release()
+    assert await redis.get(NAMES.owner(0)) == b"me"
+    await partition.release()
+    assert await other.take()
+
+
+async def test_members_share_partitions_and_expire(redis: Redis) -> None:
+    a, b = (Members(redis, NAMES, token, lease_ms=200) for token in "ab")
+    await a.beat()
+    assert a.live == ["a"]
+    await b.beat()
+    await a.beat()
+    assert a.live == b.live == ["a", "b"]
+    assert [[p for p in range(5) if m.mine(p)] for m in (a, b)] == [[0, 2, 4], [1, 3]]
+    await asyncio.sleep(0.3)
+    await b.beat()
+    assert b.live == ["b"]
+
+
+# --- configuration ----------------------------------------------------------------------------------------------------
+
+
+async def test_the_number_of_partitions_is_fixed_when_first_set(redis: Redis) -> None:
+    assert await settle_config(redis, NAMES, 4) == 4
+    assert await settle_config(redis, NAMES, None) == 4
+    with pytest.raises(WrongConfig, match="has 4 partitions, this worker was told 5"):
+        await settle_config(redis, NAMES, 5)
+    assert await redis.hgetall(NAMES.config) == {b"partitions": b"4", b"wire_version": b"1"}
+
+
+async def test_default_partitions(redis: Redis) -> None:
+    assert await settle_config(redis, NAMES, None) == keys.DEFAULT_PARTITIONS
+
+
+async def test_another_wire_version_is_refused(redis: Redis) -> None:
+    await redis.hset(NAMES.config, mapping={"partitions": 4, "wire_version": 9})
+    with pytest.raises(WrongConfig, match="wire version 9, this worker speaks 1"):
+        await settle_config(redis, NAMES, None)
+
+
+# --- connections ------------------------------------------------------------------------------------------------------
+
+
+async def test_backoff_grows_to_its_cap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Doubled each time, shortened by a random part, never above the cap; `reset` begins anew."""
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(streams.asyncio, "sleep", sleep)
+    backoff = Backoff(first_s=1.0, cap_s=5.0)
+    for _ in range(40):
+        await backoff.wait()
+    for pause, whole in zip(pauses, [1.0, 2.0, 4.0] + [5.0] * 37, strict=True):
+        assert whole / 2 <= pause <= whole
+    backoff.reset()
+    await backoff.wait()
+    assert 0.5 <= pauses[-1] <= 1.0
+
+
+def test_blocking_reads_end_before_the_socket_gives_up() -> None:
+    from worker.main import rules
+    from worker.settings import Settings
+
+    assert rules(Settings()).block_ms < streams.SOCKET_TIMEOUT_S * 1000
+
+
+def test_a_malformed_url_is_an_error() -> None:
+    with pytest.raises(ValueError, match="Redis URL must specify one of the following schemes"):
+        streams.connect("http://localhost")

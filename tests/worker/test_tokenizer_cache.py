@@ -1,0 +1,118 @@
+"""Served models from tokenizer folders."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from worker.core.errors import UnknownModel
+from worker.core.model import Model
+from worker.settings import ModelSettings
+from worker.tokenizer_cache import ModelTable, TokenizerError, load_model, load_models
+
+FOLDER = Path(__file__).parents[2] / "derender" / "data" / "smollm2"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(FOLDER, tmp_path / "smollm2"))
+
+
+def load(folder: Path, **settings: Any) -> Model:
+    return load_model(ModelSettings(tokenizer=str(folder), **settings))
+
+
+def test_the_packaged_tokenizer() -> None:
+    model = load(FOLDER, served_model_name=("a", "b"), max_model_len=100)
+    assert (model.name, model.eos_token_id, model.model_eos_ids, model.model_type) == ("a", 2, frozenset({2}), "llama")
+    assert (model.limits.max_model_len, model.limits.max_logprobs) == (100, 20)
+    assert model.vocabulary.decode([19556, 905]) == "Hello world"
+    assert len(model.template_digest) == 16
+
+
+def test_settings_win_over_the_folder(tmp_path: Path) -> None:
+    template = tmp_path / "t.jinja"
+    template.write_text("x")
+    model = load(FOLDER, model_type="qwen3", eos_token_id=(5, 6), max_logprobs=-1, chat_template=str(template))
+    assert (model.model_type, model.model_eos_ids, model.limits.max_logprobs) == ("qwen3", frozenset({5, 6}), None)
+    assert model.template_digest != load(FOLDER).template_digest
+
+
+def test_eos_ids_fall_back_to_the_model_config(folder: Path) -> None:
+    (folder / "generation_config.json").unlink()
+    (folder / "config.json").write_text(json.dumps({"eos_token_id": [7, 8], "model_type": "m"}))
+    assert load(folder).model_eos_ids == frozenset({7, 8})
+    (folder / "config.json").unlink()
+    model = load(folder)
+    assert (model.model_eos_ids, model.model_type, model.eos_token_id) == (frozenset(), None, 2)
+
+
+def test_an_eos_token_may_be_an_object(folder: Path) -> None:
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": {"content": "<|im_start|>"}}))
+    assert load(folder).eos_token_id == 1
+
+
+def test_the_template_may_stand_in_the_tokenizer_config(folder: Path) -> None:
+    text = (folder / "chat_template.jinja").read_text()
+    (folder / "chat_template.jinja").unlink()
+    assert load(folder).template_digest == ""
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": text}))
+    assert load(folder).template_digest == load(FOLDER).template_digest
+
+
+def test_the_name_is_part_of_the_fingerprint() -> None:
+    assert load(FOLDER, served_model_name=("a",)).fingerprint != load(FOLDER, served_model_name=("b",)).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"tokenizer": None}, "no tokenizer: set --tokenizer to a folder or a hub id"),
+        ({"tokenizer": "/does/not/exist"}, "tokenizer folder /does/not/exist does not exist"),
+        ({"tokenizer": str(FOLDER), "chat_template": "/no.jinja"}, "chat template /no.jinja does not exist"),
+    ],
+    ids=["none", "no folder", "no template"],
+)
+def test_what_cannot_be_loaded(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(TokenizerError) as error:
+        load_model(ModelSettings(**settings))
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "tokenizer_config.json"])
+def test_a_broken_file_is_named(folder: Path, name: str) -> None:
+    (folder / name).write_text("{")
+    with pytest.raises(TokenizerError, match=r"cannot be loaded|is not valid JSON"):
+        load(folder)
+
+
+def test_the_table_of_names() -> None:
+    table = load_models(ModelSettings(tokenizer=str(FOLDER), served_model_name=("a", "b")))
+    assert table("a") is table("b") is table(None) is table("") is table.default
+    with pytest.raises(UnknownModel) as error:
+        table("c")
+    assert (error.value.message, error.value.param, error.value.code) == (
+        "model 'c' is not served here; known: a, b", "model", 404,
+    )  # fmt: skip
+
+
+def test_an_empty_table_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one model is needed"):
+        ModelTable([])
+
+
+def test_a_local_folder_needs_no_transformers() -> None:
+    """Importing it takes two seconds that a restarted worker does not have."""
+    code = (
+        "import sys; from worker.settings import ModelSettings; from worker.tokenizer_cache import load_models;"
+        f"load_models(ModelSettings(tokenizer={str(FOLDER)!r}));"
+        "sys.exit(any(name in sys.modules for name in ('transformers', 'huggingface_hub')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=FOLDER.parents[2], timeout=60).returncode == 0
