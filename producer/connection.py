@@ -65,6 +65,17 @@ async def connect_to_partitions(url: str, names: Keys, *, wait_s: float) -> tupl
         raise
 
 
+async def end(task: asyncio.Task[None]) -> None:
+    """Cancel a task, and again until it has ended.
+
+    Once is not enough: `asyncio.wait_for` of Python 3.11, through which redis-py sends every command, swallows a
+    cancellation that meets its result.
+    """
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=0.1)
+
+
 class Backoff:
     """Pauses between attempts: doubled each time up to a cap, each shortened by a random part."""
 

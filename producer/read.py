@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from producer.connection import UNREACHABLE, Backoff, Redis, ResponseError, connect_to_partitions
+from producer.connection import UNREACHABLE, Backoff, Redis, ResponseError, connect_to_partitions, end
 from schemas import keys
 from schemas.keys import Keys
 
@@ -110,9 +109,7 @@ class Reader:
 
     async def aclose(self) -> None:
         if self._pump is not None:
-            self._pump.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._pump
+            await end(self._pump)
         await self.redis.aclose()
 
     async def follow(self, request_id: str, *, after: str = "0") -> AsyncIterator[Reply]:
@@ -131,7 +128,9 @@ class Reader:
         try:
             while True:
                 try:
-                    entries = await asyncio.wait_for(followed.queue.get(), self.look_after_s)
+                    # Not wait_for: in Python 3.11 it may swallow the cancellation of whoever follows.
+                    async with asyncio.timeout(self.look_after_s):
+                        entries = await followed.queue.get()
                 except TimeoutError:
                     waited_s += self.look_after_s
                     if await self._ended(request_id, key, followed, seen=seen, waited_s=waited_s):

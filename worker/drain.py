@@ -22,6 +22,7 @@ from schemas.state import REQUEST_STATE_VERSION, RequestState
 from worker.core.errors import RequestError, StateMismatch
 from worker.core.session import Entry, InternalError, Open, Outcome, Session
 from worker.streams import LANES, UNREACHABLE, Backoff, Commands, Moved, Partition, RedisError
+from worker.tasks import end, seen
 
 logger = logging.getLogger(__name__)
 
@@ -171,11 +172,11 @@ class Drain:
             return True
         finally:
             if renewal is not None:
-                renewal.cancel()
-                with suppress(asyncio.CancelledError):
-                    await renewal
+                await end(renewal)
+                release = asyncio.ensure_future(self.partition.release())
+                release.add_done_callback(seen)
                 with suppress(RedisError, OSError):
-                    await asyncio.shield(self.partition.release())
+                    await asyncio.shield(release)
 
     async def _renew(self) -> None:
         """Keep the owner key. It guarantees nothing, so a failure only means to look again."""
@@ -273,6 +274,7 @@ class Drain:
             refused = await publish
         else:
             ahead = asyncio.ensure_future(self._read(block=False))
+            ahead.add_done_callback(seen)  # where the publish fails too, nobody awaits it
             try:
                 refused = await publish
             finally:

@@ -34,6 +34,7 @@ from arq.constants import in_progress_key_prefix, job_key_prefix
 from arq.worker import Retry, Worker, func
 
 from worker.streams import FULL, UNREACHABLE, Members, Redis
+from worker.tasks import end
 
 logger = logging.getLogger(__name__)
 
@@ -132,9 +133,7 @@ class PartitionJobs(Worker):
                     self._run_alone()
                 await asyncio.sleep(self.poll_delay_s)
         finally:
-            watch.cancel()
-            with suppress(asyncio.CancelledError, *UNREACHABLE):
-                await watch
+            await end(watch)
 
     async def start_jobs(self, job_ids: list[bytes]) -> None:
         wanted = {self.job_id(partition).encode() for partition in range(self.partitions) if self.mine(partition)}
@@ -204,13 +203,11 @@ class PartitionJobs(Worker):
         with suppress(*UNREACHABLE):
             await self.members.leave()  # a last beat may have been on its way
         if self.main_task is not None:
-            self.main_task.cancel()
+            await end(self.main_task)
 
     async def abandon(self) -> None:
         """Cancel everything that still runs and wait for it; Redis may be away, the pool stays open."""
         running: list[asyncio.Task[Any]] = [*self.tasks.values(), *self._alone.values()]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await end(*running)
         self.tasks.clear()
         self._alone.clear()

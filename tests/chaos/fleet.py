@@ -95,7 +95,9 @@ class Fleet:
             "--lease-s", str(self.lease_s), *self.options,
         ]  # fmt: skip
         with path.open("wb") as log:
-            process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(  # noqa: ASYNC220  returns at once
+                command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
+            )
         worker = WorkerProcess(process, path)
         self.workers.append(worker)
         until = time.monotonic() + START_S

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -94,7 +95,7 @@ def fifty(pieces: int = 50) -> tuple[Base, ...]:
         joined = joined[: max(len(rows), pieces + 7 * (i % 3))]
         cuts = [len(joined) * k // pieces for k in range(pieces + 1)]
         chunks = []
-        for k, (begin, end) in enumerate(zip(cuts, cuts[1:], strict=False)):
+        for k, (begin, end) in enumerate(pairwise(cuts)):
             part = joined[begin:end]
             chunks.append(
                 msgspec.json.encode(
@@ -137,7 +138,7 @@ async def undisturbed(bases: tuple[Base, ...]) -> dict[str, list[tuple[str, Fiel
             for chunk in base.chunks:
                 await stream.chunk(chunk, wait=False)
             await stream.done()
-            while await redis.get(names.status(0, base.name)) not in (b"finished", b"failed"):
+            while await redis.get(names.status(0, base.name)) not in (b"finished", b"failed"):  # noqa: ASYNC110
                 await asyncio.sleep(0.002)
             replies = await redis.xrange(names.reply(0, base.name))
             assert texts(replies) == base.texts

@@ -1,4 +1,4 @@
-"""A Redis that restarts, loses its tail, or cannot be reached: nothing that it kept is lost, what it lost is noticed."""
+"""A Redis that restarts, loses its tail, or cannot be reached: what it kept is not lost, what it lost is noticed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class DurableRedis:
 
 @asynccontextmanager
 async def durable_redis(folder: Path) -> AsyncIterator[tuple[DurableRedis, Redis]]:
-    folder.mkdir()
+    folder.mkdir()  # noqa: ASYNC240
     durable = DurableRedis(folder, start_redis(folder, *DURABLE, port=free_port()))
     client = Redis.from_url(durable.url, retry=Retry(ConstantBackoff(0.1), 50), retry_on_error=[RedisConnectionError])
     try:
@@ -81,11 +81,9 @@ async def in_mid_stream(load: Load, fleet: Fleet, share: float) -> int:
 
 
 @sizes(Size(streams=1_000, faults=2, workers=4, lease_s=2.0))
-async def test_redis_is_killed_and_started_again(
-    tmp_path: Path, undisturbed_replies: Expected, size: Size
-) -> None:
+async def test_redis_is_killed_and_started_again(tmp_path: Path, undisturbed_replies: Expected, size: Size) -> None:
     """With the append-only file synced always, a restart loses nothing: all ends wait and go on."""
-    async with durable_redis(tmp_path / "redis") as (durable, redis):
+    async with durable_redis(tmp_path / "redis") as (durable, redis):  # noqa: SIM117
         async with Fleet(redis, durable.url, tmp_path, lease_s=size.lease_s) as fleet:
             await fleet.start(size.workers)
             await fleet.settled()
@@ -126,11 +124,11 @@ async def test_redis_is_killed_and_started_again(
 
 
 async def test_redis_is_put_back_to_before_the_last_replies(tmp_path: Path, undisturbed_replies: Expected) -> None:
-    """Entries are kept, the last replies to them are not: they are made again, byte for byte, also for a reader ahead."""
+    """Entries are kept, the last replies are not: they are made again, byte for byte, also for a reader ahead."""
     base = recorded()[1]
     expected = undisturbed_replies[base.name]
     names = Keys()
-    async with durable_redis(tmp_path / "redis") as (durable, redis):
+    async with durable_redis(tmp_path / "redis") as (durable, redis):  # noqa: SIM117
         async with Fleet(redis, durable.url, tmp_path, partitions=1, lease_s=0.6) as fleet:
             (worker,) = await fleet.start()
             await fleet.settled()
@@ -169,7 +167,7 @@ async def test_redis_loses_entries_of_a_numbered_request(tmp_path: Path, undistu
     base = recorded()[1]
     expected = undisturbed_replies[base.name]
     names = Keys()
-    async with durable_redis(tmp_path / "redis") as (durable, redis):
+    async with durable_redis(tmp_path / "redis") as (durable, redis):  # noqa: SIM117
         async with Fleet(redis, durable.url, tmp_path, partitions=1, lease_s=0.6) as fleet:
             await fleet.start()
             await fleet.settled()

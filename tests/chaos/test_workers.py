@@ -79,7 +79,7 @@ async def run_with_strikes(
 async def test_workers_are_hit_in_mid_stream(
     real_redis: Redis, server_url: str, tmp_path: Path, undisturbed_replies: Expected, size: Size, fault: signal.Signals
 ) -> None:
-    """kill -9, or SIGSTOP until the lease is over and others have gone on: no reply is lost, doubled or out of order."""
+    """kill -9, or SIGSTOP until others have gone on: no reply is lost, doubled or out of order."""
     async with Fleet(real_redis, server_url, tmp_path, lease_s=size.lease_s) as fleet:
         await fleet.start(size.workers)
         await fleet.settled()
