@@ -20,8 +20,8 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
             "--embedded keeps Redis inside one process, and a worker alone has nobody to work for: "
             "use derender demo, or derender replay --embedded"
         )
-    from worker.main import StartError, run_worker, set_up_logging
     from worker.core.session import Session
+    from worker.main import StartError, run_worker, set_up_logging
     from worker.render import ENDPOINTS
     from worker.tokenizer_cache import TokenizerError, load_models, load_renderer
 

@@ -56,22 +56,22 @@ class ParserState(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
     seen: 4-byte hashes of the parameters of the open call.
     """
 
-    region: int = 0
-    flags: int = 0
+    region: Annotated[int, Meta(ge=0, lt=20)] = 0
+    flags: Annotated[int, Meta(ge=0, lt=2**20)] = 0
     held: str = ""
-    calls: int = 0
-    history: int = 0
+    calls: Offset = 0
+    history: Offset = 0
     name: str = ""
     id: str = ""
-    phase: int = 0
-    mode: int = 0
-    stack: str = ""
-    scalar: str = ""
+    phase: Annotated[int, Meta(ge=0, lt=16)] = 0
+    mode: Annotated[int, Meta(ge=0, lt=128)] = 0
+    stack: Annotated[str, Meta(max_length=256, pattern=r"^[{\[(]*$")] = ""
+    scalar: Annotated[str, Meta(max_length=65)] = ""
     key: str = ""
-    kind: int = 0
+    kind: Annotated[int, Meta(ge=0, lt=256)] = 0
     value: str = ""
     raw: str = ""
-    seen: tuple[int, ...] = ()
+    seen: Annotated[tuple[int, ...], Meta(max_length=64)] = ()
 
 
 class HeldCall(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -351,7 +351,7 @@ def test_bad_entries_fail_their_request_only(run: Run, fields: dict[str, Any], m
 
 BAD_OPENS: list[tuple[str, bytes, int, str]] = [
     ("not JSON", b"x", 400, "invalid JSON"),
-    ("no kind", b"{}", 400, "body: Object missing required field `kind`"),
+    ("no kind", b"{}", 400, "body.kind: Object missing required field `kind`"),
     ("unknown model", context(model="other"), 404, "model is not served here"),
     ("reply_to", context(reply_to="a:b"), 400, "reply_to has to match [A-Za-z0-9._-]{1,64}"),
     ("rule of the request", context(request={"tools": []}), 400, "tools must not be an empty list"),
@@ -409,7 +409,7 @@ def test_a_call_is_answered_as_without_redis(run: Run, smollm2: Model) -> None:
     ("fields", "message"),
     [
         ({"response": RESPONSE}, "a response needs its context in the same entry"),
-        ({"open": context(), "response": b"{}"}, "body: Object missing required field `choices`"),
+        ({"open": context(), "response": b"{}"}, "body.choices: Object missing required field `choices`"),
         ({"call": b"[]"}, "body: Expected `object`, got `array`"),
     ],
     ids=["no context", "no response", "no body"],

@@ -48,8 +48,8 @@ def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     assert capsys.readouterr().out == usage()
     assert main([]) == 2
-    for verb, text in VERBS.items():
-        assert f"  {verb:<6}  {text}\n" in usage()
+    lines = [line.split(maxsplit=1) for line in usage().splitlines() if line.startswith("  ")]
+    assert lines == [[verb, text] for verb, text in VERBS.items()]
 
 
 def test_an_unknown_verb(capsys: pytest.CaptureFixture[str]) -> None:

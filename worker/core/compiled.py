@@ -11,8 +11,29 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from worker.core.events import TEXT, Piece
-from worker.core.grammar import Grammar, Members, Messages, Params, Python, Reasoning, Tools
-from worker.core.run_constants import CONTENT, HEADER, JSON, MEMBERS, PYTHON
+from worker.core.grammar import Arguments, Grammar, Json, Members, Messages, Params, Python, Reasoning, Tools
+from worker.core.run_constants import (
+    AFTER,
+    BETWEEN,
+    BODY_CONTENT,
+    BODY_DROPPED,
+    BODY_REASONING,
+    CONTENT,
+    HEADER,
+    JSON,
+    KEY,
+    LABEL,
+    LITERALS,
+    MEMBERS,
+    MESSAGE_HEADER,
+    OPENED,
+    PARAMS,
+    PYTHON,
+    REASONING,
+    TO_VALUE,
+    VALUE,
+)
+from worker.core.run_constants import SECTION as IN_SECTION
 from worker.core.vocabulary import Vocabulary
 
 _NAMED = 0xD800
@@ -200,7 +221,7 @@ class Compiled:
         self.in_content = TextRegion.of(in_content)
         self.at_start = TextRegion.of(in_content | at_start)
         self.after_bare = (
-            TextRegion.of(in_content | {lit(literal): NOISE for literal in (tools.section_close, tools.close) if literal})
+            TextRegion.of(in_content | {lit(one): NOISE for one in (tools.section_close, tools.close) if one})
             if tools and (bare or isinstance(tools.arguments, Python))
             else None
         )
@@ -232,6 +253,8 @@ class Compiled:
         self.unmarked = ""
         if tools and tools.unmarked:
             self.unmarked = "[" if isinstance(arguments, Python) else self.first_of_members
+        if forced:
+            self.unmarked = "["
         self.value_ends = frozenset(self.call)
 
         # --- values -------------------------------------------------------------------------------------------------
@@ -259,6 +282,8 @@ class Compiled:
         self.delimiter = lit(getattr(arguments, "delimiter", ""))
         self.string_end = Markers([self.delimiter])
 
+        self.regions = self._regions(arguments)
+
         # --- messages -----------------------------------------------------------------------------------------------
         if messages:
             self.start = lit(messages.start)
@@ -272,3 +297,26 @@ class Compiled:
             self.between = Markers([self.start, self.channel, self.message, *self.body_ends])
             firsts = "".join(re.escape(char) for char in sorted({m[0] for m in self.in_body.literals}))
             self.body_stop = re.compile(rf"[{firsts}\ud800-\udfff]")
+
+    def _regions(self, arguments: Arguments | None) -> frozenset[int]:
+        """Regions that an output can be in: a state in another one is of another grammar."""
+        if self.messages is not None:
+            return frozenset({MESSAGE_HEADER, BETWEEN, BODY_REASONING, BODY_CONTENT, BODY_DROPPED, JSON})
+        found = {CONTENT}
+        if self.reasoning is not None:
+            found |= {REASONING, *([LABEL] if self.label else [])}
+        if self.forced:
+            found |= {BODY_DROPPED, *([JSON] if self.forced == "object" else [])}
+        if self.tools is not None:
+            found |= {OPENED, IN_SECTION, HEADER, AFTER}
+            if isinstance(arguments, Json) or (self.params and self.params.json_body):
+                found.add(JSON)
+            if self.members is not None:
+                found.add(MEMBERS)
+            if self.params is not None:
+                found |= {PARAMS, KEY, TO_VALUE, VALUE}
+            if self.delimiter:
+                found.add(LITERALS)
+            if isinstance(arguments, Python):
+                found.add(PYTHON)
+        return frozenset(found)

@@ -216,6 +216,7 @@ class Tools:
     gap: whitespace between content and a call: dropped, kept, or exactly this dropped.
     ends_reasoning: the opener ends reasoning whatever the reasoning grammar says.
     ids: how ids of calls look where the model writes none.
+    always_native: a forced choice is written in this syntax whatever the server's option says.
     atoms: tokens that literals are made of, where a literal is not one token.
     """
 
@@ -235,6 +236,7 @@ class Tools:
     gap: str = "strip"
     ends_reasoning: bool = False
     ids: Literal["default", "functions", "nine"] = "default"
+    always_native: bool = False
     atoms: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

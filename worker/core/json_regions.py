@@ -16,6 +16,7 @@ from worker.core.run_constants import (
     BAD,
     BODY_DROPPED,
     CONTENT,
+    FRESH,
     GOOD,
     HAS_ARGUMENTS,
     MAX_HEADER,
@@ -42,6 +43,8 @@ def _over(run: Run) -> bool:
         run.region = BODY_DROPPED
     elif c.close or (c.section_close and c.tools is not None and c.tools.section):
         run.region = AFTER
+        if run.flags & GOOD:
+            run.flags |= FRESH
     else:
         run.end(bool(run.flags & GOOD))
         if c.forced:
@@ -76,9 +79,9 @@ def object_(run: Run) -> bool:
         if char == "{":
             run.begin()
             run.flags |= WROTE
-        elif (closer := _closer(run)) is None:
+        elif (empty := _closer(run)) is None:
             return run.wait(start)
-        elif closer:
+        elif empty:
             run.begin()
             run.write("{}")
             run.flags |= GOOD

@@ -160,6 +160,8 @@ class JsonScan:
             if char != ":":
                 return False
             self.mode = VALUE
+        elif not self.stack:
+            return False
         elif char == ",":
             self.mode = KEY if self.stack[-1] == "{" else VALUE
         elif char == ("}" if self.stack[-1] == "{" else "]"):

@@ -75,7 +75,7 @@ def body_of(run: Run, header: str) -> int:
     word = _WORD.match(after)
     channel = word[1] if word else ""
     if channel in messages.reasoning:
-        return BODY_REASONING
+        return BODY_REASONING if run.request.keeps_reasoning else BODY_DROPPED
     if channel in messages.content or (not after and not channel):
         return BODY_CONTENT
     return BODY_DROPPED
@@ -126,16 +126,8 @@ def between(run: Run) -> bool:
     stop = match.start() if match else c.between.hold(run.buf, run.pos)
     text = run.prose(run.buf[run.pos : stop])
     if text.strip(SPACE) or len(text) > MAX_SPACE:
-        body = text.rstrip(SPACE)
-        if match is not None:
-            body = text
-        run.say_content(body)
-        text = text[len(body) :]
-        if match is None:
-            run.region = BODY_CONTENT  # up to the next boundary, so that later text is treated alike
-            run.held = text + run.buf[stop:]
-            run.pos = len(run.buf)
-            return False
+        run.region = BODY_CONTENT
+        return True
     if match is None:
         run.held = text + run.buf[stop:]
         run.pos = len(run.buf)

@@ -25,6 +25,7 @@ from worker.core import (
     text_regions,
 )
 from worker.core.compiled import Compiled, to_portable
+from worker.core.errors import StateMismatch
 from worker.core.events import CallArguments, Content, Event, Piece, Reasoning
 from worker.core.grammar import Grammar, Literals, Members, Messages, Tools
 from worker.core.grammar import Reasoning as ReasoningGrammar
@@ -174,7 +175,9 @@ class Parser:
         running = tools if isinstance(tools, Tools) and request.tools else None
         forced = ""
         if choice in ("required", "named") and config.forced_tool_format == "json" and messages is None:
-            running, forced = (_FORCED, "list") if choice == "required" else (None, "object")
+            native = isinstance(tools, Tools) and tools.always_native
+            if not native:
+                running, forced = (_FORCED, "list") if choice == "required" else (None, "object")
         inert = (tools,) if tools is not None and running is not tools and messages is None else ()
         compiled = _compile(
             model.vocabulary,
@@ -194,7 +197,8 @@ class Parser:
         if model.model_type in _FUNCTIONS_MODELS:
             ids = "functions"
         kwargs = template_kwargs(config.default_chat_template_kwargs, request)
-        return cls(compiled, RequestView(keeps or bool(forced), schemas, name), kwargs, ids)
+        view = RequestView(keeps or bool(forced), schemas, name, config.reasoning_parser is not None)
+        return cls(compiled, view, kwargs, ids)
 
     def start(self, prompt_token_ids: Sequence[int], history_calls: int = 0) -> ParserState:
         """State before the first chunk.
@@ -222,6 +226,7 @@ class Parser:
                     return [Reasoning(text)], state
             elif flags & OPEN and self._within(region, state, text):
                 return ([CallArguments(state.calls - 1, text)] if self.keeps_calls else []), state
+        self.check(state)
         run = Run(compiled, self.view, state, text)
         while _HANDLERS[run.region](run):
             pass
@@ -238,6 +243,7 @@ class Parser:
 
     def finish(self, state: ParserState, finish_reason: str) -> tuple[list[Event], ParserState]:
         """Events of the end of the output: what was held is said or dropped, an open call is ended."""
+        self.check(state)
         run = Run(self.compiled, self.view, state, "")
         run.ending = True
         run.reason = finish_reason
@@ -259,6 +265,11 @@ class Parser:
         whole = bool(run.flags & GOOD) and finish_reason in ("stop", "tool_calls") and not needs_closer
         run.end(whole)
         return run.events, run.state()
+
+    def check(self, state: ParserState) -> None:
+        """Refuse a state that this grammar cannot have written. Raises StateMismatch."""
+        if state.region not in self.compiled.regions or (state.flags & OPEN and not state.calls):
+            raise StateMismatch("stream_state does not add up: the parser's region or call is not one of this grammar")
 
     def call_id(
         self, request_id: str, choice_index: int, call_index: int, name: str, model_id: str | None, history: int = 0

@@ -32,8 +32,8 @@ _ESCAPE = 16
 _QUOTES = {1: "'", 2: '"', 3: "'''", 4: '"""'}
 _NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*\Z")
 _NAME_BEGIN = re.compile(r"[A-Za-z_][\w.]*\Z")
-_KEYWORD = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)")
-_KEYWORD_BEGIN = re.compile(r"[A-Za-z_]\w*\s*=?\Z")
+_KEYWORD = re.compile(r"[ \t\r\n]*([A-Za-z_]\w*)[ \t\r\n]*=(?!=)")
+_KEYWORD_BEGIN = re.compile(r"[A-Za-z_]\w*[ \t\r\n]*=?\Z")
 _VALUE_STOP = re.compile(r"""['"()\[\]{},]""")
 _CLOSER = {"(": ")", "[": "]", "{": "}"}
 _WORDS = {"true": True, "false": False, "null": None}
@@ -173,7 +173,7 @@ def _value(run: Run) -> bool:
             run.mode = mode - _ESCAPE
             pos += 1
         elif mode:
-            quote = _QUOTES[mode]
+            quote = _QUOTES.get(mode, "'")
             match = re.compile(rf"[\\\n{quote[0]}]").search(buf, pos)
             if match is None:
                 parts.append(buf[pos:])

@@ -208,12 +208,15 @@ class Run:
 
 
 class RequestView:
-    """What the engine knows about a request: whether calls are kept, and the tools' parameter schemas."""
+    """What the engine knows about a request: what is kept, and the tools' parameter schemas."""
 
-    __slots__ = ("forced_name", "keeps_calls", "names", "schemas")
+    __slots__ = ("forced_name", "keeps_calls", "keeps_reasoning", "names", "schemas")
 
-    def __init__(self, keeps_calls: bool, schemas: Mapping[str, Any], forced_name: str = "") -> None:
+    def __init__(
+        self, keeps_calls: bool, schemas: Mapping[str, Any], forced_name: str = "", keeps_reasoning: bool = True
+    ) -> None:
         self.keeps_calls = keeps_calls
+        self.keeps_reasoning = keeps_reasoning
         self.schemas = schemas
         self.names = frozenset(schemas)
         self.forced_name = forced_name

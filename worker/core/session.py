@@ -197,9 +197,8 @@ class Session:
         Bad input never raises: it becomes an error reply and a dead letter.
         """
         fields = entry.fields
-        raw_id = fields.get(keys.REQUEST, b"")
-        request_id = raw_id.decode("ascii", "replace")
-        if not keys.valid_request_id(request_id):
+        request_id = fields.get(keys.REQUEST, b"").decode("ascii", "replace")
+        if opened is None and not keys.valid_request_id(request_id):
             return Outcome(dead="invalid or missing request_id")
         try:
             if keys.RESPONSE in fields or keys.CALL in fields:
@@ -314,23 +313,22 @@ class Session:
 
     def _live(self, entry: Entry, opened: Open) -> Outcome:
         state, request = opened
-        seq = _integer(entry, keys.SEQ)
+        seq = _integer(entry, keys.SEQ) if keys.SEQ in entry.fields else None
         if state.seq is not None and seq is not None:
             if seq <= state.seq:
                 return Outcome(open=opened, dropped="duplicate")
             if seq != state.seq + 1:
                 raise RequestError(f"entries of the request were lost: {seq} follows {state.seq}", param="seq")
-            state = replace(state, seq=seq)
         elif state.seq is not None and keys.CHUNK in entry.fields:
             raise RequestError("the request numbers its entries, but this one has no seq", param="seq")
         if entry.fields.get(keys.CONTROL) == keys.CONTROL_TIMEOUT:
             return self._timeout(entry, opened)
-        run = _Run(self.core, request, replace(state, active=max(state.active, entry.time_ms)))
+        run = _Run(self.core, request, state, seq=seq, time_ms=entry.time_ms)
         payload = entry.fields.get(keys.CHUNK)
         if payload is not None and payload.strip() != b"[DONE]":
             if (error := self._chunk(run, entry, payload)) is not None:
                 return self._end(run.state, error, dead=error.error.message)
-            return run.outcome(keys.STATUS_FINISHED if run.complete and not run.state.usage_due else None)
+            return run.outcome(keys.STATUS_FINISHED if run.complete and not run.usage_due else None)
         control = keys.CONTROL_DONE if payload is not None else entry.fields.get(keys.CONTROL)
         match control:
             case keys.CONTROL_DONE | keys.CONTROL_ABORT:
@@ -364,16 +362,17 @@ class Session:
             if (error := _engine_error(payload)) is not None:
                 return error
             raise
-        prompt = _integer(entry, keys.PROMPT) or 0
-        if prompt >= run.state.prompts:
-            raise RequestError(f"prompt {prompt} is out of range: the request has {run.state.prompts}", param="prompt")
+        prompt = _integer(entry, keys.PROMPT) or 0 if keys.PROMPT in entry.fields else 0
+        prompts, n = run.before.prompts, run.before.n
+        if prompt >= prompts:
+            raise RequestError(f"prompt {prompt} is out of range: the request has {prompts}", param="prompt")
         choices = chunk.choices
         if not choices:
             run.usage_event(chunk, prompt)
             return None
         for choice in choices:
-            if choice.index >= run.state.n:
-                raise RequestError(f"choice index {choice.index} is out of range: the request has n = {run.state.n}")
+            if choice.index >= n:
+                raise RequestError(f"choice index {choice.index} is out of range: the request has n = {n}")
         if len(choices) > 1:
             for choice in choices[:-1]:
                 run.step(replace(chunk, choices=[choice], usage=None, metrics=None), choice, prompt)
@@ -436,26 +435,48 @@ def _answer_to(entry: Entry) -> str | None:
 
 
 class _Run:
-    """The work of one entry: replies so far and the state after them."""
+    """The work of one entry: replies so far, and what of the state they change.
 
-    def __init__(self, core: Core, request: PreparedRequest, state: RequestState) -> None:
+    before: the state that the entry found; `state` is the one after it, made once.
+    """
+
+    def __init__(
+        self, core: Core, request: PreparedRequest, before: RequestState, *, seq: int | None, time_ms: int
+    ) -> None:
         self.core = core
         self.request = request
-        self.state = state
+        self.before = before
+        self.seq = before.seq if seq is None or before.seq is None else seq
+        self.active = max(before.active, time_ms)
+        self.choices = before.choices
+        self.number = before.replies
+        self.usage_due = before.usage_due
         self.replies: list[Reply] = []
         self.signals: list[Signal] = []
 
     @property
+    def state(self) -> RequestState:
+        return replace(
+            self.before,
+            seq=self.seq,
+            active=self.active,
+            choices=self.choices,
+            replies=self.number,
+            usage_due=self.usage_due,
+        )
+
+    @property
     def complete(self) -> bool:
-        choices = self.state.choices
-        return len(choices) == self.state.prompts * self.state.n and all(state.finish for state in choices.values())
+        """Every choice of every prompt has finished."""
+        choices = self.choices
+        return len(choices) == self.before.prompts * self.before.n and all(state.finish for state in choices.values())
 
     def step(self, chunk: GenerateChunk, choice: GenerateStreamChoice, prompt: int) -> None:
         """One step of one choice; a choice that has finished only counts."""
-        flat = prompt * self.state.n + choice.index
-        before = self.state.choices.get(flat)
+        flat = prompt * self.before.n + choice.index
+        before = self.choices.get(flat)
         reply, after = self.core.derender_step(self.request, chunk, before, prompt=prompt)
-        self.state = replace(self.state, choices={**self.state.choices, flat: after})
+        self.choices = {**self.choices, flat: after}
         if reply.choices:
             self._reply(reply, flat, after)
         if after.stopped and not (before and before.stopped):
@@ -463,51 +484,50 @@ class _Run:
 
     def usage_event(self, chunk: GenerateChunk, prompt: int) -> None:
         """An event without choices. With several prompts each engine stream has its own; the sum is sent at the end."""
-        if self.state.prompts > 1 and chunk.usage is not None:
+        if self.before.prompts > 1 and chunk.usage is not None:
             return
         if chunk.usage is None and chunk.metrics is None:
             return
         reply, _ = self.core.derender_step(self.request, chunk, None, prompt=prompt)
         self._reply(reply, None, None)
         if chunk.usage is not None:
-            self.state = replace(self.state, usage_due=False)
+            self.usage_due = False
 
     def abort(self) -> bool:
         """Finish every choice that has not finished, with "abort". Says whether there was one."""
         found = False
-        for flat in range(self.state.prompts * self.state.n):
-            state = self.state.choices.get(flat)
+        for flat in range(self.before.prompts * self.before.n):
+            state = self.choices.get(flat)
             if state is not None and state.finish:
                 continue
             found = True
-            prompt, index = divmod(flat, self.state.n)
+            prompt, index = divmod(flat, self.before.n)
             choice = GenerateStreamChoice(index=index, token_ids=[], finish_reason="abort")
             self.step(GenerateChunk(choices=[choice]), choice, prompt)
         return found
 
     def usage(self) -> None:
         """The usage chunk that was asked for and that the engine has not sent, from our own counts."""
-        if not self.state.usage_due:
+        if not self.usage_due:
             return
-        completion = sum(state.tokens for state in self.state.choices.values())
-        prompt = self.state.prompt_tokens or 0
+        completion = sum(state.tokens for state in self.choices.values())
+        prompt = self.before.prompt_tokens or 0
         usage = Usage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
         reply, _ = self.core.derender_step(self.request, GenerateChunk(choices=[], usage=usage), None)
         self._reply(replace(reply, usage=usage), None, None)  # the step knows one prompt, this is the sum of all
-        self.state = replace(self.state, usage_due=False)
+        self.usage_due = False
 
     def _reply(self, reply: ChatCompletionChunk | CompletionChunk, flat: int | None, state: StreamState | None) -> None:
-        number = self.state.replies + 1
-        self.state = replace(self.state, replies=number)
+        self.number += 1
         fields = {keys.CHUNK: _encode(reply)}
         if flat is not None:
             fields[keys.INDEX] = b"%d" % flat
             fields[keys.STREAM_STATE] = _encode(state)
-        self.replies.append(Reply(number, fields))
+        self.replies.append(Reply(self.number, fields))
 
     def outcome(self, closed: str | None) -> Outcome:
         """What the entry changes. With several prompts, the usage is sent once all of them have finished."""
-        if closed is None and self.complete and self.state.prompts > 1:
+        if closed is None and self.before.prompts > 1 and self.complete:
             self.usage()
             closed = keys.STATUS_FINISHED
         if closed is not None:
@@ -517,7 +537,7 @@ class _Run:
             replies=self.replies,
             signals=self.signals,
             closed=closed,
-            reply_to=self.state.reply_to,
+            reply_to=self.before.reply_to,
         )
 
 

@@ -14,7 +14,9 @@ from worker.core.run_constants import (
     AFTER_CALL,
     ARRAY,
     BARE,
+    BODY_DROPPED,
     CONTENT,
+    FRESH,
     FROM_REASONING,
     GOOD,
     JSON,
@@ -25,7 +27,6 @@ from worker.core.run_constants import (
     MAX_SPACE,
     MEMBERS,
     MUTE,
-    OPEN,
     OPENED,
     OPENER,
     PARAMS,
@@ -44,12 +45,33 @@ _IDENTIFIER = re.compile(r"[\w.\-]+\Z")
 
 
 def _table(run: Run) -> TextRegion:
+    """Markers that count here. Some do only before other text: those are looked for where the text begins."""
     c = run.c
     if run.region == REASONING:
         return c.in_reasoning
+    table = c.in_content
     if run.flags & AFTER_CALL and c.after_bare is not None:
-        return c.after_bare
-    return c.at_start if run.flags & OPENER else c.in_content
+        table = c.after_bare
+    elif run.flags & OPENER:
+        table = c.at_start
+    if table is not c.in_content:
+        begin = run.pos
+        first = _skip_blank(run)
+        at, run.pos = run.pos, begin
+        if first:
+            match = table.markers.find(run.buf, at)
+            if not (match and match.start() == at) and table.markers.hold(run.buf, at) != at:
+                return c.in_content
+    return table
+
+
+def _skip_blank(run: Run) -> str:
+    """The next character that is neither whitespace nor a special token without a meaning, "" if there is none."""
+    buf, pos, size = run.buf, run.pos, len(run.buf)
+    while pos < size and (buf[pos] in SPACE or "\ud900" <= buf[pos] <= "\udfff"):
+        pos += 1
+    run.pos = pos
+    return buf[pos] if pos < size else ""
 
 
 def text(run: Run) -> bool:
@@ -84,10 +106,10 @@ def text(run: Run) -> bool:
         run.flags |= LONG
         say(space)
         space = ""
+    if space and not in_reasoning and c.gap == "keep" and run.flags & SEEN and not run.flags & AFTER_CALL:
+        run.say_content(space)  # nothing that may follow takes it away
+        space = ""
     if match is None:
-        if space and not in_reasoning and c.gap == "keep" and run.flags & SEEN and not run.flags & AFTER_CALL:
-            run.say_content(space)
-            space = ""
         run.held = space + buf[stop:]
         run.pos = len(buf)
         return False
@@ -141,27 +163,25 @@ def _unmarked(run: Run) -> bool | None:
     if not first and not (run.flags & AFTER_CALL and tools.separator):
         return None
     start = run.pos
-    char = run.skip_space()
+    char = _skip_blank(run)
     if char and not first and char == tools.separator:
         run.pos += 1
-        char = run.skip_space()
-    if not char:
-        if run.ending:
-            run.pos = start
-            return None
-        if run.pos - start > MAX_SPACE:
-            run.pos = start
-            return None
-        return run.wait(start)
-    if char not in run.c.unmarked:
+        char = _skip_blank(run)
+    if run.c.forced and char and char not in run.c.unmarked:
+        run.region = BODY_DROPPED  # a forced list that is none: no calls, and no content either
+        return True
+    if run.pos - start > MAX_SPACE or (run.ending and not char) or (char and char not in run.c.unmarked):
         run.pos = start
         return None
+    if not char:
+        return run.wait(start)
     if isinstance(tools.arguments, Python):
         run.region = PYTHON
     else:
         run.region = MEMBERS
     run.raw = run.buf[start : run.pos] if not first else ""
-    run.flags |= UNDECIDED
+    if not run.c.forced:
+        run.flags |= UNDECIDED
     return True
 
 
@@ -176,7 +196,7 @@ def _opened(run: Run, action: int, space: str, opener: str, in_reasoning: bool) 
         run.flags |= BARE
     run.phase = action
     run.raw = space + opener
-    run.scalar = str(len(space))
+    run.kind = len(space)
     undecided = c.undecided_section if action == SECTION else c.undecided_call
     run.region = OPENED
     if not undecided:
@@ -187,10 +207,11 @@ def _accept(run: Run) -> None:
     """The opener is one: settle the whitespace before it and go on to the call."""
     c, tools = run.c, run.c.tools
     assert tools is not None
-    space = run.raw[: int(run.scalar)]
+    space = run.raw[: run.kind]
     action = run.phase
     run.phase = 0
-    run.raw = run.scalar = ""
+    run.raw = ""
+    run.kind = 0
     if space and not run.flags & FROM_REASONING and run.flags & SEEN and not run.flags & AFTER_CALL:
         if tools.gap == "keep":
             run.say_content(space)
@@ -207,12 +228,13 @@ def _reject(run: Run) -> bool:
     """The opener was prose: what was held is text of the region it stood in."""
     tools = run.c.tools
     assert tools is not None
-    space = run.raw[: int(run.scalar)]
+    space = run.raw[: run.kind]
     opener = run.raw[len(space) :]
     run.region = REASONING if run.flags & FROM_REASONING else CONTENT
     run.flags &= ~(FROM_REASONING | BARE | STRIP)
     run.phase = 0
-    run.raw = run.scalar = ""
+    run.raw = ""
+    run.kind = 0
     rest = run.buf[run.pos :]
     if tools.release == "all":
         if not run.flags & (SEEN if run.region == CONTENT else SEEN_REASONING):
@@ -351,7 +373,7 @@ def after(run: Run) -> bool:
     c = run.c
     tools = c.tools
     assert tools is not None
-    if isinstance(tools.arguments, Members) and not tools.arguments.array and run.flags & OPEN:
+    if isinstance(tools.arguments, Members) and not tools.arguments.array and run.flags & FRESH:
         start = run.pos
         char = run.skip_space()
         if not char:
@@ -360,6 +382,7 @@ def after(run: Run) -> bool:
             run.end(bool(run.flags & GOOD))
             run.region = MEMBERS
             return True
+        run.flags &= ~FRESH
     match = c.after_call.find(run.buf, run.pos)
     if match is None:
         return run.wait(c.after_call.hold(run.buf, run.pos))

@@ -20,6 +20,7 @@ TOOLS = Tools(
     call=("<|tool_call>",),
     close="<tool_call|>",
     gap="keep",
+    always_native=True,
     header=Header(until=(), keep=("{", "<tool_call|>"), pattern=r"\s*(?:call)?:?\s*(?P<name>[^\s:]+)\s*"),
     arguments=Literals(delimiter='<|"|>'),
 )

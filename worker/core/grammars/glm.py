@@ -16,6 +16,7 @@ TOOLS = Tools(
     source="chat template of GLM-4.5",
     call=("<tool_call>",),
     close="</tool_call>",
+    always_native=True,
     header=Header(until=("\n",), keep=("<arg_key>", "</tool_call>"), clean=True),
     arguments=Params(
         open="<arg_key>",

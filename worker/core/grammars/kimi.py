@@ -44,6 +44,7 @@ TOOLS_K3 = Tools(
     call=("<|open|>call",),
     close="<|close|>call<|sep|>",
     gap="keep",
+    always_native=True,
     ids="functions",
     header=Header(until=("<|sep|>",), pattern=r'.*?\btool="(?P<name>[^"]*)".*'),
     arguments=Params(

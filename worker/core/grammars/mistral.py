@@ -17,6 +17,7 @@ TOOLS = Tools(
     source="mistral-common",
     call=("[TOOL_CALLS]",),
     gap="keep",
+    always_native=True,
     ids="nine",
     header=Header(
         until=("[ARGS]",),
