@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -87,7 +88,9 @@ class Inputs:
 
     def chunk(self) -> dict[str, Any]:
         random = self.random
-        chunk: dict[str, Any] = {"choices": [self.choice() for _ in range(random.choice((1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 0)))]}
+        chunk: dict[str, Any] = {
+            "choices": [self.choice() for _ in range(random.choice((1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 0)))]
+        }
         if random.random() < 0.3:
             chunk["request_id"] = "engine"
         if not chunk["choices"] or random.random() < 0.1:
@@ -136,6 +139,8 @@ class Inputs:
             context["prompt_token_ids"] = [random.randrange(self.vocab) for _ in range(random.randrange(1, 9))]
         if random.random() < 0.5:
             context["prompt_tokens"] = random.randrange(100)
+        if random.random() < 0.3:
+            context |= {"created": 5, "reply_to": random.choice(("gateway-1", "a" * 65, "{1}", "a\nb"))}
         return context
 
     def model(self) -> str:
@@ -158,21 +163,24 @@ class Inputs:
 
     # --- damage -------------------------------------------------------------------------------------------------------
 
+    def weird(self) -> Any:
+        return deepcopy(self.random.choice(WEIRD))  # it may be mutated later
+
     def mutated(self, value: Any) -> Any:
         """The value with one node replaced, left out, doubled or added."""
         places = list(_places(value))
         if not places:
-            return self.random.choice(WEIRD)
+            return self.weird()
         holder, key = self.random.choice(places)
         kind = self.random.random()
         if kind < 0.6:
-            holder[key] = self.random.choice(WEIRD)
+            holder[key] = self.weird()
         elif kind < 0.75:
             del holder[key]
         elif kind < 0.85 and isinstance(holder, list):
             holder.insert(key, holder[key])
         elif kind < 0.95 and isinstance(holder, dict):
-            holder[self.random.choice(("", "x", "\x00", "index", "token_ids"))] = self.random.choice(WEIRD)
+            holder[self.random.choice(("", "x", "\x00", "index", "token_ids"))] = self.weird()
         else:
             holder[key] = nested(self.random.choice((3, 60, 70, 400)))
         return value
