@@ -16,6 +16,7 @@ VERBS = {
     "replay": "publish a recorded generation",
     "tail": "follow the replies of requests",
     "demo": "replay real generations through an embedded Redis and a worker, in one process",
+    "dead": "list, show and requeue the entries that could not be processed",
     "call": "derender JSON lines without Redis",
     "gateway": "HTTP front doors: derender, render, an OpenAI-compatible API, resumable streams",
     "bridge": "call a token-in / token-out engine for requests of the gateway",

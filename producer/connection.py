@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Any
 
 from redis.asyncio import ConnectionPool
 from redis.asyncio import Redis as Redis
@@ -65,15 +66,23 @@ async def connect_to_partitions(url: str, names: Keys, *, wait_s: float) -> tupl
         raise
 
 
-async def end(task: asyncio.Task[None]) -> None:
-    """Cancel a task, and again until it has ended.
+async def end(task: asyncio.Future[Any]) -> None:
+    """Cancel a task, and again until it has ended; who is cancelled meanwhile is so after that.
 
     Once is not enough: `asyncio.wait_for` of Python 3.11, through which redis-py sends every command, swallows a
     cancellation that meets its result.
     """
+    cancelled = None
     while not task.done():
         task.cancel()
-        await asyncio.wait([task], timeout=0.1)
+        try:
+            await asyncio.wait([task], timeout=0.1)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if not task.cancelled():
+        task.exception()  # seen
+    if cancelled is not None:
+        raise cancelled
 
 
 class Backoff:

@@ -154,10 +154,14 @@ class Reader:
     async def _ended(self, request_id: str, key: bytes, followed: _Followed, *, seen: bool, waited_s: float) -> bool:
         """After a silence: True when all replies were delivered. Raises ReplyUnavailable when no more can come."""
         try:
-            status = await self.status(request_id)
-            # After the status: what it announces is there already, in the same script.
-            rest = await self.redis.xrange(key, min=b"(" + _full(followed.last), count=1)
-            exists = bool(rest) or bool(await self.redis.exists(key))
+            partition = keys.partition_of(request_id, self.partitions)
+            # As of one moment: a worker may open the request, or end it, between two questions.
+            async with self.redis.pipeline(transaction=True) as pipe:
+                pipe.get(self.names.status(partition, request_id))
+                pipe.xrange(key, min=b"(" + _full(followed.last), count=1)
+                pipe.exists(key)
+                raw, rest, exists = await pipe.execute()
+            status = None if raw is None else str(raw.decode())
         except UNREACHABLE:
             return False  # the pump says so and waits
         if rest or not followed.queue.empty():
@@ -220,10 +224,7 @@ class Reader:
                     answer = await read
                 finally:
                     changed.cancel()
-                    read.cancel()
-                    await asyncio.wait([read, changed])  # the connection goes back to the pool without a read on it
-                    if not read.cancelled():
-                        read.exception()  # seen, also where another command failed first
+                    await end(read)  # the connection goes back to the pool without a read on it
                 if self._backoff.failures:
                     logger.info("Redis is back")
                     self._backoff.failures = 0
