@@ -87,10 +87,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
     settings = load(DeadSettings, vars(args), environ)
-    if (args.action == "list") == bool(args.letter):
-        raise SettingsError(
-            "list takes no letter" if args.letter else f"{args.action} takes the letters to {args.action}"
-        )
+    if args.action == "list" and args.letter:
+        raise SettingsError("list takes no letter")
+    if args.action != "list" and not args.letter:
+        raise SettingsError(f"{args.action} takes letters, as list prints them")
     return asyncio.run(_run(settings, args.action, args.letter))
 
 

@@ -202,7 +202,7 @@ class Load:
     """Publishes copies of bases, `together` at a time in random interleaving, and checks what comes out.
 
     rate: entries a second, asked before each burst; None: as fast as the producer allows.
-    keep: leave replies in Redis after the check (else they are deleted, and must not come back).
+    keep: leave replies in Redis after the check until they expire (else they are deleted, and must not come back).
     live_share: share of the streams that a reader follows, leaving and resuming at random.
     """
 
@@ -220,6 +220,7 @@ class Load:
         reader: Reader | None = None,
         live_share: float = 0.0,
         prefix: str = "s",
+        keep: bool = False,
     ) -> None:
         self.redis = redis
         self.producer = producer
@@ -232,6 +233,7 @@ class Load:
         self.reader = reader
         self.live_share = live_share if reader is not None else 0.0
         self.prefix = prefix
+        self.keep = keep
         self.published = 0  # entries
         self.total = sum(len(bases[i % len(bases)].chunks) + 2 for i in range(streams))
         self.verdicts = Verdicts()
@@ -330,7 +332,8 @@ class Load:
             got = [(id_.decode(), renamed(fields, name)) for id_, fields in replies]
             base = self._unchecked.pop(name)
             self.verdicts.add(name, got, self.expected[base.name])
-            await self.redis.delete(key)
+            if not self.keep:
+                await self.redis.delete(key)
         return len(ended)
 
     async def _follow(self, name: str, base: Base) -> None:
