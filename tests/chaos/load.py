@@ -333,7 +333,7 @@ class Load:
             base = self._unchecked.pop(name)
             self.verdicts.add(name, got, self.expected[base.name])
             if not self.keep:
-                await self.redis.delete(key)
+                await self._delete(key)
         return len(ended)
 
     async def _follow(self, name: str, base: Base) -> None:
@@ -355,7 +355,15 @@ class Load:
             self.verdicts.resumptions += not done
         self.verdicts.readers += 1
         self.verdicts.add(name, got, self.expected[base.name])
-        await self.redis.delete(self._key(self.names.reply, name))
+        await self._delete(self._key(self.names.reply, name))
+
+    async def _delete(self, key: str) -> None:
+        while True:
+            try:
+                await self.redis.delete(key)
+                return
+            except UNREACHABLE:
+                await asyncio.sleep(0.1)
 
     async def left_behind(self) -> list[bytes]:
         """Keys that should not be there any more: reply streams that came back after their end, open requests."""

@@ -13,7 +13,6 @@ from pathlib import Path
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
-from redis.exceptions import ConnectionError as RedisConnectionError
 
 from producer.connection import UNREACHABLE
 from producer.publish import Producer
@@ -59,7 +58,7 @@ class DurableRedis:
 async def durable_redis(folder: Path) -> AsyncIterator[tuple[DurableRedis, Redis]]:
     folder.mkdir()  # noqa: ASYNC240
     durable = DurableRedis(folder, start_redis(folder, *DURABLE, port=free_port()))
-    client = Redis.from_url(durable.url, retry=Retry(ConstantBackoff(0.1), 50), retry_on_error=[RedisConnectionError])
+    client = Redis.from_url(durable.url, retry=Retry(ConstantBackoff(0.1), 50), retry_on_error=[*UNREACHABLE])
     try:
         yield durable, client
     finally:
