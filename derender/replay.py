@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from derender.__main__ import CommandError
+from derender.compare import read_run, report, run_of, write_run
 from derender.show import Followed, Printer, follow, progress
 from producer.connection import UNREACHABLE, ConfigError
 from producer.publish import Producer, PublishError
@@ -37,6 +38,8 @@ class ReplaySettings(Settings):
     cut: int | None = option(None, "publish chunks of so many token ids; 0: all ids of a choice in one")
     max_backlog: int = option(10_000, "wait while a partition has more unprocessed entries than this")
     follow: bool = option(True, "show the texts as they come, and a summary")
+    save_replies: str | None = option(None, "write what every request answered to this file, for a later --expect")
+    expect: str | None = option(None, "file of --save-replies: compare with that run and show what differs")
     run_name: str | None = option(None, "first part of the request ids; default: random, so that runs do not meet")
 
     def __post_init__(self) -> None:
@@ -49,6 +52,10 @@ class ReplaySettings(Settings):
             raise SettingsError("--cut has to be at least 0")
         if self.max_backlog < 1:
             raise SettingsError("--max-backlog has to be at least 1")
+        if (self.save_replies or self.expect) and not self.follow:
+            raise SettingsError("--save-replies and --expect need the replies: leave --follow on")
+        if (self.save_replies or self.expect) and self.copies > 1:
+            raise SettingsError("--save-replies and --expect take one copy of each request")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +66,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
     settings = load(ReplaySettings, vars(args), environ)
     events = load_recording(Path(args.recording))
+    expected = None
+    if settings.expect is not None:
+        try:
+            expected = read_run(Path(settings.expect))
+        except (OSError, ValueError) as error:
+            raise CommandError(f"cannot read the earlier run: {error}") from None
     outcome = asyncio.run(replay_and_follow(settings, events, sys.stdout))
+    answers = run_of(zip(request_ids(events), (followed.raw for followed in outcome.values()), strict=False))
+    if settings.save_replies is not None:
+        try:
+            write_run(Path(settings.save_replies), answers)
+        except OSError as error:
+            raise CommandError(f"cannot write the replies: {error}") from None
+    if expected is not None:
+        return 1 if report(expected, answers, sys.stdout) else 0
     return 0 if all(followed.error is None for followed in outcome.values()) else 1
 
 
@@ -143,7 +164,8 @@ async def replay_and_follow(settings: ReplaySettings, events: list[Event], out: 
 
         async def watch(id_: str) -> Followed:
             async with places:
-                return await follow(reader, id_, printer)
+                keep = settings.save_replies is not None or settings.expect is not None
+                return await follow(reader, id_, printer, keep=keep)
 
         watching = [asyncio.create_task(watch(id_)) for id_ in ids] if settings.follow else []
         with progress(len(events) * settings.copies, "replay", sys.stderr) as step:

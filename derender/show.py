@@ -42,6 +42,8 @@ class Followed:
     replies: int = 0
     done: str | None = None
     error: str | None = None
+    raw: list[Reply] = field(default_factory=list)
+    """The replies themselves, where they are kept."""
 
 
 class Printer:
@@ -84,12 +86,16 @@ def texts(reply: Reply) -> Iterator[tuple[int, str]]:
         yield choice.index, text
 
 
-async def follow(reader: Reader, request_id: str, printer: Printer | None, *, after: str = "0") -> Followed:
-    """Follow a request to its end. An end that was missed is the `error` of the result."""
+async def follow(
+    reader: Reader, request_id: str, printer: Printer | None, *, after: str = "0", keep: bool = False
+) -> Followed:
+    """Follow a request to its end; `keep` all replies. An end that was missed is the `error` of the result."""
     followed = Followed()
     try:
         async for reply in reader.follow(request_id, after=after):
             followed.replies += 1
+            if keep:
+                followed.raw.append(reply)
             followed.done = reply.done
             if reply.error is not None:
                 followed.error = reply.error.decode()

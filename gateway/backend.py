@@ -12,7 +12,7 @@ from gateway.errors import from_reply, refuse
 from gateway.mailbox import Mailbox, Missed
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
-from producer.connection import UNREACHABLE, connect, read_partitions
+from producer.connection import UNREACHABLE, connect, end, read_partitions
 from producer.publish import BacklogFull, Producer, PublishError
 from producer.read import MAX_FOLLOWED, Reader, Reply, parse
 from schemas import keys
@@ -71,9 +71,7 @@ class Backend:
         try:
             yield backend
         finally:
-            following.cancel()
-            with suppress(asyncio.CancelledError):
-                await following
+            await end(following)
             for counted in backend._readers:
                 await counted.reader.aclose()
             await backend.mailbox.close()

@@ -15,7 +15,7 @@ import httpx
 import msgspec
 
 from gateway.settings import BridgeSettings
-from producer.connection import UNREACHABLE, Backoff
+from producer.connection import UNREACHABLE, Backoff, end
 from producer.generate import GenerateQueue, Taken
 from producer.publish import Producer, PublishError, RequestStream
 from schemas import keys
@@ -153,14 +153,12 @@ class Bridge:
             for loop in loops:
                 if loop.done():
                     loop.result()
-            loops[1].cancel()
+            await end(loops[1])
             if self._serving:
                 await asyncio.wait(list(self._serving), timeout=self.settings.grace_s)
         finally:
             running = dict(self._serving)
-            for task in (stopping, *loops, *running):
-                task.cancel()
-            await asyncio.gather(stopping, *loops, *running, return_exceptions=True)
+            await end(stopping, *loops, *running)
 
     # --- loops --------------------------------------------------------------------------------------------------------
 
@@ -292,9 +290,7 @@ class Bridge:
                     task.result()  # raises what it raised
             return [task.result() for task in call.tasks if not task.cancelled()]  # in order of the prompts
         finally:
-            for task in call.tasks:
-                task.cancel()
-            await asyncio.gather(*call.tasks, return_exceptions=True)
+            await end(*call.tasks)
 
     async def _begin(self, call: _Call) -> None:
         """Before anything goes out: from now on no other bridge may take this request."""

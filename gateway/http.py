@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from gateway.errors import HttpError, refuse
+from producer.connection import end
 
 T = TypeVar("T")
 
@@ -54,9 +55,7 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
             return working.result()
         raise ClientDisconnect
     finally:
-        for task in (working, gone):
-            task.cancel()
-        await asyncio.gather(working, gone, return_exceptions=True)
+        await end(working, gone)
 
 
 class EventStream(Response):
@@ -84,9 +83,7 @@ class EventStream(Response):
             elif self.on_gone is not None:
                 await self.on_gone()
         finally:
-            for task in (sending, gone):
-                task.cancel()
-            await asyncio.gather(sending, gone, return_exceptions=True)
+            await end(sending, gone)
             await self.events.aclose()  # type: ignore[attr-defined]
 
     async def _send(self, send: Send) -> None:

@@ -19,12 +19,12 @@ from gateway.errors import error_body, refuse
 from gateway.http import EventStream
 from gateway.mailbox import Missed, Waiter
 from gateway.snapshot import Snapshot
-from producer.connection import UNREACHABLE
+from producer.connection import UNREACHABLE, end
 from producer.read import Reply, ReplyUnavailable
 from schemas import keys
 
 HEARTBEAT = b": heartbeat\n"
-"""A line of its own. A blank line after it would end an event, and clients that keep the last id take it for an empty one."""
+"""A line of its own: a blank line after it would end an event, and clients that saw an id read an empty one."""
 DONE = b"data: [DONE]\n\n"
 """How a stream of the OpenAI API ends."""
 
@@ -113,8 +113,7 @@ async def from_stream(backend: Backend, request_id: str, after: int) -> Replies:
             yield [reply]
     finally:
         if waiting is not None:
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
+            await end(waiting)
         await replies.aclose()  # type: ignore[attr-defined]
 
 

@@ -66,21 +66,24 @@ async def connect_to_partitions(url: str, names: Keys, *, wait_s: float) -> tupl
         raise
 
 
-async def end(task: asyncio.Future[Any]) -> None:
-    """Cancel a task, and again until it has ended; who is cancelled meanwhile is so after that.
+async def end(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel tasks, and again until they have ended; who is cancelled meanwhile is so after that.
 
-    Once is not enough: `asyncio.wait_for` of Python 3.11, through which redis-py sends every command, swallows a
-    cancellation that meets its result.
+    Once is not enough: redis-py looks at a connection for 0 seconds before it uses it, and sends through
+    `asyncio.wait_for`; a cancellation that meets their end is lost.
     """
-    cancelled = None
-    while not task.done():
-        task.cancel()
+    left, cancelled = {task for task in tasks if not task.done()}, None
+    while left:
+        for task in left:
+            task.cancel()
         try:
-            await asyncio.wait([task], timeout=0.1)
+            await asyncio.wait(left, timeout=0.2)
         except asyncio.CancelledError as error:
             cancelled = error
-    if not task.cancelled():
-        task.exception()  # seen
+        left = {task for task in left if not task.done()}
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # seen
     if cancelled is not None:
         raise cancelled
 

@@ -73,7 +73,7 @@ class GenerateQueue:
                 keys.BRIDGES, self.consumer, dict.fromkeys(self._streams, ">"), count=count, block=block_ms
             )
         except ResponseError as error:
-            if "NOGROUP" not in str(error):
+            if "NOGROUP" not in str(error) and "no longer exists" not in str(error):
                 raise
             await self.prepare()  # the database was emptied
             return []

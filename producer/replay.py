@@ -1,7 +1,8 @@
 """Recorded generations, published again: as recorded, faster, or as fast as Redis takes them.
 
-A recording is JSON lines in order of time: `t` (seconds), `event` (open, chunk, done), `request_id`, `context` with
-open, `chunk` with chunk (the engine's event). See docs/recordings.md.
+A recording is JSON lines in order of time: `t` (seconds), `event` (open, chunk, and one of done, abort, error),
+`request_id`, `context` with open, `chunk` with chunk (the engine's event), `prompt` with a chunk where a completion has
+several, `error` with error. See docs/recordings.md.
 """
 
 from __future__ import annotations
@@ -16,17 +17,20 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from producer.publish import Producer, RequestStream
+from schemas import keys
 from schemas.generate import GenerateChunk, GenerateLogprobs, GenerateStreamChoice
 
 
 class Event(Struct, frozen=True):
-    """One line of a recording. context and chunk stay the JSON that they were."""
+    """One line of a recording. context, chunk and error stay the JSON that they were."""
 
     t: float
-    event: Literal["open", "chunk", "done"]
+    event: Literal["open", "chunk", "done", "abort", "error"]
     request_id: str
     context: Raw = Raw(b"")
     chunk: Raw = Raw(b"")
+    prompt: int | None = None
+    error: Raw = Raw(b"")
 
 
 class RecordingError(Exception):
@@ -94,9 +98,12 @@ async def replay(
                 streams[event.request_id] = list(await asyncio.gather(*opened))
             case "chunk":
                 for stream in streams[event.request_id]:
-                    await stream.chunk(bytes(event.chunk), wait=False)
-            case "done":
-                last += [asyncio.ensure_future(stream.done()) for stream in streams.pop(event.request_id)]
+                    await stream.chunk(bytes(event.chunk), prompt=event.prompt, wait=False)
+            case "done" | "abort" | "error":
+                fields = {keys.CONTROL: event.event.encode()}
+                if event.event == "error":
+                    fields[keys.ERROR] = bytes(event.error)
+                last += [asyncio.ensure_future(stream.send(fields)) for stream in streams.pop(event.request_id)]
         if on_event is not None:
             for _ in range(copies):
                 on_event()
@@ -116,9 +123,14 @@ def recut(events: Iterable[Event], size: int) -> Iterator[Event]:
 
     Finish reason and what else came with the last ids stay with the last chunk; events without choices stay as is.
     """
-    waiting: dict[tuple[str, int], tuple[GenerateChunk, GenerateStreamChoice]] = {}
+    waiting: dict[tuple[str, int | None, int], tuple[GenerateChunk, GenerateStreamChoice]] = {}
     for event in events:
         if event.event != "chunk":
+            for key in [key for key in waiting if key[0] == event.request_id]:
+                chunk, choice = waiting.pop(key)  # it ended without a finish reason
+                yield Event(
+                    event.t, "chunk", key[0], chunk=Raw(_encode(replace(chunk, choices=[choice]))), prompt=key[1]
+                )
             yield event
             continue
         chunk = _chunk_decoder.decode(event.chunk)
@@ -126,7 +138,7 @@ def recut(events: Iterable[Event], size: int) -> Iterator[Event]:
             yield event
             continue
         for choice in chunk.choices:
-            key = (event.request_id, choice.index)
+            key = (event.request_id, event.prompt, choice.index)
             if key in waiting:
                 first, held = waiting.pop(key)
                 chunk = replace(chunk, prompt_token_ids=first.prompt_token_ids or chunk.prompt_token_ids)

@@ -174,6 +174,14 @@ class ToolCallDelta(Struct, frozen=True):
     type: Literal["function"] | None = None
 
 
+class FunctionCallPiece(FunctionCallDelta, frozen=True, omit_defaults=True):
+    """The same without nulls."""
+
+
+class ToolCallPiece(ToolCallDelta, frozen=True, omit_defaults=True):
+    """The same without nulls, as streams have it: clients that merge deltas take a null for a new value."""
+
+
 class ChatDelta(Struct, frozen=True):
     role: Literal["assistant"] | None = None
     content: str | None = None

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from schemas.generate import GenerateChunk, GenerateResponse, TokenId
 from schemas.openai import ChatRequest, CompletionRequest
-from schemas.state import StreamState
+from schemas.state import Offset, StreamState
 
 Count = Annotated[int, Meta(ge=0, le=2**40)]
 """Bounded so that the sum over all prompts of a request fits its stored state."""
@@ -31,7 +31,7 @@ class RequestContext(Struct, frozen=True, omit_defaults=True):
     completion_request: CompletionRequest | None = None
     prompt_token_ids: list[TokenId | list[TokenId] | None] | None = None
     prompt_tokens: Count | list[Count] | None = None
-    created: int | None = None
+    created: Offset | None = None
     reply_to: str | None = None
     fingerprint: str | None = None
 
@@ -46,7 +46,7 @@ class DerenderChatRequest(Struct, frozen=True):
     prompt_token_ids: list[TokenId] | None = None
     chat_request: ChatRequest | None = None
     request_id: str | None = None
-    created: int | None = None
+    created: Offset | None = None
 
 
 class DerenderCompletionRequest(Struct, frozen=True):
@@ -59,7 +59,7 @@ class DerenderCompletionRequest(Struct, frozen=True):
     prompt_token_ids: list[list[TokenId] | None] | None = None
     completion_request: CompletionRequest | None = None
     request_id: str | None = None
-    created: int | None = None
+    created: Offset | None = None
 
 
 class DerenderChatStreamRequest(Struct, frozen=True):
@@ -73,7 +73,7 @@ class DerenderChatStreamRequest(Struct, frozen=True):
     prompt_token_ids: list[TokenId] | None = None
     chat_request: ChatRequest | None = None
     request_id: str | None = None
-    created: int | None = None
+    created: Offset | None = None
 
 
 class DerenderCompletionStreamRequest(Struct, frozen=True):
@@ -87,4 +87,4 @@ class DerenderCompletionStreamRequest(Struct, frozen=True):
     prompt_token_ids: list[TokenId] | None = None
     completion_request: CompletionRequest | None = None
     request_id: str | None = None
-    created: int | None = None
+    created: Offset | None = None

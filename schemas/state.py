@@ -22,6 +22,7 @@ MAX_PLAIN_STATE_BYTES = 1024
 numbers."""
 
 Offset = Annotated[int, Meta(ge=0, le=2**53)]
+"""A count or a time that any JSON reader keeps exact; its length is bounded, and so is the state's."""
 
 
 class DecodeState(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -86,6 +86,7 @@ class PartitionJobs(Worker):
         self.lease_s = lease_s
         self.exclusive = exclusive
         self.stopping = False
+        self._ended = False
         self._full = False
         self._alone: dict[int, asyncio.Task[bool]] = {}
         self._prefix = queue.removesuffix(":jobs") + ":drain:" + ("" if exclusive else members.token + ":")
@@ -123,7 +124,7 @@ class PartitionJobs(Worker):
         await self.members.beat()
         watch = asyncio.create_task(self._watch())
         try:
-            while True:
+            while not self._ended:
                 if watch.done():
                     watch.result()  # raises what ended it
                 try:
@@ -202,6 +203,7 @@ class PartitionJobs(Worker):
             await asyncio.wait(running, timeout=5.0)
         with suppress(*UNREACHABLE):
             await self.members.leave()  # a last beat may have been on its way
+        self._ended = True
         if self.main_task is not None:
             await end(self.main_task)
 

@@ -68,3 +68,13 @@ def call(body: Body | bytes, served: Model = SERVED, endpoint: str = "chat") -> 
 
 LONG = tuple([H] * 17)
 """One id more than the model's limit."""
+
+
+class FakeParser:
+    """A parser that takes everything as content: for the rules around parsers, not for their work."""
+
+    keeps_calls = True
+
+    @classmethod
+    def for_request(cls, model: Model, request: object) -> FakeParser:
+        return cls()

@@ -9,8 +9,8 @@ import pytest
 
 from schemas.state import DecodeState, HeldCall, ParserState, StreamState
 from tests.core import support
+from tests.core.bodies import FakeParser
 from tests.core.support import id_of
-from tests.core.test_errors import FakeParser
 from worker.core import client_state, step
 from worker.core.assemble import MAX_HELD_CALL
 from worker.core.client_state import check_client_state

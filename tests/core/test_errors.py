@@ -15,6 +15,7 @@ from tests.core.bodies import (
     TOOL,
     USER,
     Body,
+    FakeParser,
     H,
     asking,
     call,
@@ -31,7 +32,7 @@ from tests.core.bodies import (
 from worker.core import errors, step
 from worker.core.calls import ENDPOINTS, derender_call
 from worker.core.errors import GrammarError, RequestError, SchemaError, StateMismatch, UnknownModel
-from worker.core.model import Limits, Model
+from worker.core.model import Limits
 from worker.core.stop import MAX_STOP_CHARS
 
 BAD, SEMANTIC, MISSING = "Bad Request", "BadRequestError", "NotFoundError"
@@ -200,6 +201,8 @@ def error(kind: str, param: str | None, message: str, code: int = 400) -> tuple[
             "Expected `int` >= 0",
             id="E4-negative-offset",
         ),
+        pytest.param("chat", chunk(created=-1), "body.created", "Expected `int` >= 0", id="E1-time"),
+        pytest.param("chat", chunk(created=2**60), "body.created", f"Expected `int` <= {2**53}", id="E1-far-time"),
     ],
 )
 def test_wrong_shape(endpoint: str, body: Body | bytes, path: str, says: str) -> None:
@@ -583,14 +586,17 @@ def test_e7_unknown_model(body: Body) -> None:
     assert (status, answer) == error(MISSING, "model", message, 404)
 
 
-class FakeParser:
-    """A parser that takes everything as content: for the rules around parsers, not for their work."""
+@pytest.mark.parametrize("fault", [IndexError, KeyError, AssertionError, ValueError, TypeError, OverflowError])
+def test_e21_a_parser_that_stumbles_over_a_state(fault: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    def step_(self: object, state: object, pieces: object) -> None:
+        raise fault("deep inside")
 
-    keeps_calls = True
-
-    @classmethod
-    def for_request(cls, model: Model, request: object) -> FakeParser:
-        return cls()
+    monkeypatch.setattr(step, "Parser", FakeParser)
+    monkeypatch.setattr(FakeParser, "step", step_, raising=False)
+    served = support.model(parsers={"reasoning_parser": "qwen3"})
+    carried = state(fingerprint=served.fingerprint, parser={})
+    body = chunk(chat_request=USER, prompt_token_ids=[1], stream_state=carried)
+    assert call(body, served) == error(SEMANTIC, None, "stream_state: parser does not add up for this model's parsers")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.generate import GenerateChoice, GenerateChunk, GenerateResponse
-from schemas.state import MAX_PLAIN_STATE_BYTES, STATE_VERSION, DecodeState, StreamState
+from schemas.state import MAX_PLAIN_STATE_BYTES, STATE_VERSION, DecodeState, ParserState, StreamState
 from tests.core import golden_runner, support
 from worker.core import stop
 from worker.core.client_state import check_client_state
@@ -314,6 +314,45 @@ def test_a_forged_state_is_refused_or_harmless(name: str, data: st.DataObject) -
     assert len(msgspec.json.encode(answer["stream_state"])) <= MAX_PLAIN_STATE_BYTES
     status, again = golden_runner.call(served, kind, body | {"stream_state": answer["stream_state"]})
     assert status == 200 or "model's limit" in again["error"]["message"], again
+
+
+PARSED = [
+    "<think>so ",
+    "be it</think>fine ",
+    '<tool_call>\n{"name": "f", "arg',
+    'uments": {"a": [1, "x',
+    '"]}}\n</tool_call> on',
+]
+PARSER_VALUES = st.one_of(
+    st.sampled_from([None, -1, 0, 1, 2, 7, 255, 2**31, 2**62, "", "x", "{", '"', "{[{", "<tool_call>", "a" * 300, []]),
+    st.lists(st.integers(-1, 2**33), max_size=3),
+)
+
+
+@given(data=st.data())
+def test_a_forged_parser_state_is_refused_or_harmless(data: st.DataObject) -> None:
+    """The same for the fields of a parser, whose meaning its grammar alone knows."""
+    of = support.smollm2()
+    parsers = {"tool_call_parser": "hermes", "reasoning_parser": "qwen3", "enable_auto_tool_choice": True}
+    served = support.model(of, parsers=parsers)
+    body: dict[str, Any] = {
+        "stream": True,
+        "chat_request": {"messages": [], "tools": [{"type": "function", "function": {"name": "f"}}]},
+        "prompt_token_ids": [1, 2],
+    }
+    parts = [of.tokenizer.encode(text, add_special_tokens=False).ids for text in PARSED]
+    state: Any = None
+    for number in range(data.draw(st.integers(1, len(parts) - 1))):
+        chunk = {"request_id": "r", "choices": [{"index": 0, "token_ids": parts[number]}]}
+        status, answer = golden_runner.call(served, "chat", body | {"generate_chunk": chunk, "stream_state": state})
+        assert status == 200, answer
+        state = answer["stream_state"]
+    fields = state.setdefault("parser", {})
+    for name in data.draw(st.lists(st.sampled_from(ParserState.__struct_fields__), min_size=1, max_size=3)):
+        fields[name] = data.draw(PARSER_VALUES, label=name)
+    chunk = {"request_id": "r", "choices": [{"index": 0, "token_ids": parts[-1], "finish_reason": "stop"}]}
+    status, answer = golden_runner.call(served, "chat", body | {"generate_chunk": chunk, "stream_state": state})
+    assert status == 200 or (status == 400 and "stream_state" in answer["error"]["message"]), answer
 
 
 @every_tokenizer

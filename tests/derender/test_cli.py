@@ -229,3 +229,24 @@ def test_a_bar_where_a_person_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     with progress(3, "replay", out) as step:
         step()
     assert "replay" in out.getvalue()
+
+
+def test_replay_expects_an_earlier_run(tmp_path: Path) -> None:
+    """The same worker answers the same; another cut is named as such; what differs is shown."""
+    embedded = ("replay", "--embedded", "on", "--tokenizer", "derender/data/smollm2",
+                "--served-model-name", "smollm2-135m-instruct")  # fmt: skip
+    saved = tmp_path / "run.jsonl"
+    first = run(*embedded, "--save-replies", str(saved))
+    assert (first.returncode, first.stderr) == (0, "")
+    again = run(*embedded, "--expect", str(saved))
+    assert (again.returncode, again.stderr) == (0, "")
+    count = len(saved.read_text().splitlines())
+    assert again.stdout.splitlines()[-1] == f"{count} of {count} requests answer as in the earlier run"
+    line, *rest = saved.read_text().splitlines()
+    changed = json.loads(line)
+    changed["replies"][0]["chunk"]["choices"][0]["delta"]["content"] = "something else"
+    saved.write_text("\n".join([json.dumps(changed), *rest]) + "\n")
+    differs = run(*embedded, "--expect", str(saved))
+    assert differs.returncode == 1
+    expected = f'{changed["request_id"]}: reply 1, chunk.choices.0.delta.content: expected "something else", found '
+    assert [text for text in differs.stdout.splitlines() if text.startswith(expected)] != []

@@ -45,7 +45,7 @@ def background(start: Callable[[], Coroutine[Any, Any, Callable[[], Any]]]) -> I
     def run() -> None:
         try:
             asyncio.run(main())
-        except BaseException as error:
+        except Exception as error:  # noqa: BLE001  raised again where the thread was started
             failure.append(error)
             ready.set()
 
@@ -86,9 +86,7 @@ def running_bridge(url: str, engine: str, **settings: Any) -> Iterator[None]:
         options = BridgeSettings(engine=engine, **settings)
         producer = await Producer.connect(url)
         client = engine_client(options)
-        queue = GenerateQueue(
-            producer.redis, producer.partitions, queue=options.queue, consumer=f"bridge-{id(client)}"
-        )
+        queue = GenerateQueue(producer.redis, producer.partitions, queue=options.queue, consumer=f"bridge-{id(client)}")
         bridge = Bridge(producer, queue, client, options)
         task = asyncio.create_task(bridge.run())
 
@@ -144,7 +142,7 @@ def stack_of(
     with (
         running_worker(redis.url, models, session, **worker),
         serving(engine.app) as engine_url,
-        running_bridge(redis.url, engine_url, claim_after_s=2.0),
+        running_bridge(redis.url, engine_url, claim_after_s=2.0, grace_s=0.2),
         serving(create_app(redis.url, gateway or GatewaySettings(port=0))) as url,
     ):
         yield Stack(redis, url, engine_url, engine, models)

@@ -156,7 +156,9 @@ def test_media_type_and_paths(stack: Stack) -> None:
         )
         body = b'{"generate_response": {"choices": [{"index": 0, "token_ids": [582, 2]}]}}'
         with_charset = {"content-type": "Application/JSON; charset=utf-8"}
-        assert client.post(CHAT, content=body, headers=with_charset).json()["choices"][0]["message"]["content"] == " one"
+        assert (
+            client.post(CHAT, content=body, headers=with_charset).json()["choices"][0]["message"]["content"] == " one"
+        )
         assert error_of(client.get(CHAT)) == (405, "MethodNotAllowedError", f"{CHAT} does not take GET")
         assert error_of(client.post("/v1/nothing")) == (404, "NotFoundError", "there is no /v1/nothing")
         assert error_of(client.post(CHAT, content=b"{", headers=with_charset))[:2] == (400, "Bad Request")

@@ -116,3 +116,28 @@ def test_a_local_folder_needs_no_transformers() -> None:
         "sys.exit(any(name in sys.modules for name in ('transformers', 'huggingface_hub')))"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=FOLDER.parents[2], timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "special"),
+    [
+        pytest.param({}, False, id="by-its-flag-alone"),
+        pytest.param({"mask_token": "<mark>"}, True, id="named"),
+        pytest.param({"mask_token": {"content": "<mark>"}}, True, id="named-by-an-object"),
+        pytest.param({"additional_special_tokens": ["<mark>"]}, True, id="additional"),
+        pytest.param({"extra_special_tokens": {"mark_token": "<mark>"}}, True, id="extra"),
+        pytest.param({"mask_token": "<not-there>"}, False, id="no-such-token"),
+    ],
+)
+def test_special_by_declaration(folder: Path, config: dict[str, Any], special: bool) -> None:
+    """A token that only the configuration calls special is left out of the text like the others; ids stay."""
+    path = folder / "tokenizer.json"
+    definition = json.loads(path.read_text("utf-8"))
+    id_ = len(definition["model"]["vocab"])
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
+    definition["added_tokens"].append({"id": id_, "content": "<mark>"} | flags)
+    path.write_text(json.dumps(definition), "utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    of = load(folder).vocabulary
+    assert (of.id_of["<mark>"], id_ in of.special, of.size) == (id_, special, id_ + 1)
+    assert of.decode([19556, id_, 905], skip_special=True) == ("Hello world" if special else "Hello<mark> world")

@@ -188,7 +188,13 @@ def _stream(models: Models, request: Stream, created: int, fallback_id: str) -> 
     prepared = prepare(models(request.model), context, request_id=id_, created=created)
     if state is not None:
         check_client_state(prepared, state)
-    chunk, after = derender_step(prepared, request.generate_chunk, state)
+    try:
+        chunk, after = derender_step(prepared, request.generate_chunk, state)
+    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+        if state is None or state.parser is None:
+            raise
+        # E21: a parser's fields mean something to its grammar alone, and no table says which go together
+        raise StateMismatch("stream_state: parser does not add up for this model's parsers") from error
     return _StreamAnswer(chunk, structs.replace(after, created=created, id=_carried(request.generate_chunk, id_)))
 
 

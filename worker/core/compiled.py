@@ -253,7 +253,7 @@ class Compiled:
         self.unmarked = ""
         if tools and tools.unmarked:
             self.unmarked = "[" if isinstance(arguments, Python) else self.first_of_members
-        if forced:
+        if forced == "list":
             self.unmarked = "["
         self.value_ends = frozenset(self.call)
 

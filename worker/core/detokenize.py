@@ -32,11 +32,17 @@ WINDOW_IDS = 6
 START = DecodeState()
 
 
-def seed(vocabulary: Vocabulary, prompt_ids: Sequence[int] | None, *, skip_special: bool) -> DecodeState:
+def seed(
+    vocabulary: Vocabulary, prompt_ids: Sequence[int] | None, *, skip_special: bool, parsed: bool = False
+) -> DecodeState:
     """State before the first id: what the end of the prompt has already settled.
 
     prompt_ids: any suffix of the prompt; only the last SEED_IDS are read. None or empty: a new sequence begins.
+    parsed: a parser follows, and a text that begins right behind a special token (`[/INST]`) begins anew: the leading
+        space is the tokenizer's own, as the template writes none. The plain path keeps it, as the reference does (S5).
     """
+    if parsed and prompt_ids and prompt_ids[-1] in vocabulary.special and vocabulary.strips_leading_space:
+        return START
     tail = [id_ for id_ in (prompt_ids or ())[-SEED_IDS:] if not (skip_special and id_ in vocabulary.special)]
     if vocabulary.kind == "window":
         return DecodeState(window=tuple(id_ for id_ in tail if vocabulary.known(id_))[-WINDOW_IDS:])

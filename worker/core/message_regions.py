@@ -145,7 +145,8 @@ def finish_body(run: Run) -> None:
     if run.region == MESSAGE_HEADER:
         text, run.held = run.held, ""
         run.buf, run.pos = text, 0
-        if text and run.c.channel not in text:
+        # a header that was cut says nothing; text that never was one does, and only the first message has no role
+        if text and run.c.channel not in text and not text.startswith("assistant") and not " to=".startswith(text):
             _no_header(run, len(text))
     elif run.region in (BODY_REASONING, BODY_CONTENT):
         text = run.prose(run.held)

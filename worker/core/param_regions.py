@@ -232,8 +232,8 @@ def _decide(run: Run, buf: str, begin: int, match: re.Match[str]) -> int:
     assert space is not None
     after = space.end()
     if after == len(buf):
-        if run.ending:
-            return CLOSE
+        if run.ending:  # an output that was cut may have gone on with the value: only its own closer is sure
+            return TEXT if run.reason == "length" and literal != c.param_close else CLOSE
         return WAIT if after - match.end() <= MAX_SPACE else TEXT
     rest = buf[after:]
     for follower in followers:

@@ -14,11 +14,20 @@ from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from schemas import keys
 from schemas.generate import GenerateChunk, GenerateResponse, GenerateStreamChoice, Usage
-from schemas.openai import ChatCompletionChunk, CompletionChunk, ErrorBody, ErrorInfo
+from schemas.openai import (
+    ChatCompletionChunk,
+    CompletionChunk,
+    ErrorBody,
+    ErrorInfo,
+    FunctionCallPiece,
+    ToolCallDelta,
+    ToolCallPiece,
+)
 from schemas.request import RequestContext
 from schemas.state import REQUEST_STATE_VERSION, RequestState, StreamState
 from worker.core import step, validate
@@ -519,7 +528,7 @@ class _Run:
 
     def _reply(self, reply: ChatCompletionChunk | CompletionChunk, flat: int | None, state: StreamState | None) -> None:
         self.number += 1
-        fields = {keys.CHUNK: _encode(reply)}
+        fields = {keys.CHUNK: _encode(_for_clients(reply))}
         if flat is not None:
             fields[keys.INDEX] = b"%d" % flat
             fields[keys.STREAM_STATE] = _encode(state)
@@ -539,6 +548,27 @@ class _Run:
             closed=closed,
             reply_to=self.before.reply_to,
         )
+
+
+def _for_clients(reply: ChatCompletionChunk | CompletionChunk) -> ChatCompletionChunk | CompletionChunk:
+    """A chunk as streaming clients merge it: deltas of calls without nulls."""
+    if isinstance(reply, CompletionChunk) or all(choice.delta.tool_calls is UNSET for choice in reply.choices):
+        return reply
+    choices = []
+    for choice in reply.choices:
+        if choice.delta.tool_calls is not UNSET:
+            pieces: list[ToolCallDelta] = [
+                ToolCallPiece(
+                    index=call.index,
+                    function=FunctionCallPiece(call.function.name, call.function.arguments),
+                    id=call.id,
+                    type=call.type,
+                )
+                for call in choice.delta.tool_calls
+            ]
+            choice = replace(choice, delta=replace(choice.delta, tool_calls=pieces))
+        choices.append(choice)
+    return replace(reply, choices=choices)
 
 
 def _counts(context: RequestContext) -> tuple[int, int]:

@@ -295,7 +295,7 @@ def _pieces(
     if decode is None:
         decode = START
         if not state.tokens:
-            decode = seed(vocabulary, prompt_ids, skip_special=request.skip_special and not parsed)
+            decode = seed(vocabulary, prompt_ids, skip_special=request.skip_special and not parsed, parsed=parsed)
     pieces: list[Piece] = []
     held = stop.unpack(request.stops, state.stop_held, state.stop_begun)
     # a stop string has to end in the text of what comes after the first `min_tokens` ids
@@ -412,7 +412,9 @@ def _remember_prompt(request: PreparedRequest, state: StreamState, prompt_ids: I
     if not prompt_ids or state.index is not None or state.decode is not None or state.parser is not None:
         return state
     parser = request.parser
-    decode = seed(request.model.vocabulary, prompt_ids, skip_special=request.skip_special and parser is None)
+    parsed = parser is not None
+    skip = request.skip_special and not parsed
+    decode = seed(request.model.vocabulary, prompt_ids, skip_special=skip, parsed=parsed)
     return structs.replace(
         state,
         decode=None if decode == START else decode,

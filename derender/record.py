@@ -1,0 +1,72 @@
+"""`derender record`: store live chunk streams as a recording, until it is interrupted or has enough."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from derender.__main__ import CommandError
+from producer.connection import UNREACHABLE, ConfigError, connect, read_partitions
+from producer.record import Recorder
+from schemas.keys import Keys
+from worker.settings import RedisSettings, SettingsError, add_options, load, option, shown_url
+
+
+@dataclass(frozen=True)
+class RecordSettings(RedisSettings):
+    """Options of `record`."""
+
+    seconds: float | None = option(None, "end after so many seconds; default: when it is interrupted")
+    requests: int | None = option(None, "end after so many complete requests")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.embedded:
+            raise SettingsError("--embedded keeps Redis inside one process: there is nothing to record from here")
+        if self.seconds is not None and not self.seconds > 0:
+            raise SettingsError("--seconds has to be more than 0")
+        if self.requests is not None and self.requests < 1:
+            raise SettingsError("--requests has to be at least 1")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("recording", help="file to write: JSON lines, for its owner alone")
+    add_options(parser, RecordSettings)
+
+
+def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    settings = load(RecordSettings, vars(args), environ)
+    recorder = asyncio.run(_record(settings, Path(args.recording)))
+    lost = ", ".join(f"{number} {why}" for why, number in sorted(recorder.lost.items()))
+    sys.stdout.write(f"{recorder.complete} requests recorded; left out: {lost or 'none'}\n")
+    return 0
+
+
+async def _record(settings: RecordSettings, path: Path) -> Recorder:
+    redis, names = connect(settings.redis_url), Keys(settings.key_prefix)
+    try:
+        recorder = Recorder(redis, await read_partitions(redis, names), path, names=names)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, recorder.stop)
+        if settings.seconds is not None:
+            loop.call_later(settings.seconds, recorder.stop)
+
+        def enough(complete: int) -> None:
+            if settings.requests is not None and complete >= settings.requests:
+                recorder.stop()
+
+        await recorder.run(enough)
+    except UNREACHABLE as error:
+        # what was recorded before is gone with its file: a recording with a hole would look whole
+        raise CommandError(f"Redis at {shown_url(settings.redis_url)} cannot be reached: {error}") from None
+    except ConfigError as error:
+        raise CommandError(str(error)) from None
+    finally:
+        await redis.aclose()
+    return recorder
