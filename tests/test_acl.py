@@ -95,7 +95,8 @@ async def test_each_role_does_its_work(acl_server: Server, admin: Redis, tmp_pat
             assert [fields[b"reason"] for _, fields in signals[0][1]] == [b"stop"]
         fleet.assert_clean_logs()
     refused = [(entry["username"], entry["object"]) for entry in await admin.execute_command("ACL", "LOG")]
-    assert refused == []
+    # Clients introduce themselves by a command that Redis 7.0 does not have, and do without.
+    assert [pair for pair in refused if pair[1] != "client|setinfo"] == []
 
 
 P0 = "derender:{0}:"
@@ -145,7 +146,7 @@ REFUSED = [
     ("worker", "CONFIG", "GET", "requirepass"),
     ("worker", "SHUTDOWN"),
     ("worker", "ACL", "LIST"),
-    ("worker", "DEBUG", "JMAP"),
+    ("worker", "MONITOR"),
     ("worker", "CLIENT", "KILL", "ID", "1"),
     ("worker", "REPLICAOF", "NO", "ONE"),
     ("worker", "MODULE", "LIST"),

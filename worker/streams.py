@@ -289,9 +289,14 @@ class Partition:
 
     async def read(self, cursors: dict[str, bytes], *, count: int, block_ms: int | None) -> dict[str, list[Entry]]:
         """Entries after the cursors, at most `count` a lane. block_ms: wait for one; None: do not."""
-        answer = await self.reader.xread(
-            {self.input[lane]: cursor for lane, cursor in cursors.items()}, count=count, block=block_ms
-        )
+        try:
+            answer = await self.reader.xread(
+                {self.input[lane]: cursor for lane, cursor in cursors.items()}, count=count, block=block_ms
+            )
+        except ResponseError as error:
+            if not str(error).startswith("UNBLOCKED"):
+                raise
+            return {}  # someone ended the wait (CLIENT UNBLOCK … ERROR): as if nothing had come
         lanes = {name.encode(): lane for lane, name in self.input.items()}
         return {lanes[name]: [Entry(id_, fields or {}) for id_, fields in entries] for name, entries in answer or ()}
 
