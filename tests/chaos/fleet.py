@@ -64,6 +64,7 @@ class Fleet:
         self.lease_s = lease_s
         self.names = Keys()
         self.options = options
+        self.program: tuple[str, ...] = ("-m", "derender", "worker")
         self.workers: list[WorkerProcess] = []
         self.ended: list[WorkerProcess] = []
 
@@ -90,7 +91,7 @@ class Fleet:
         number = len(self.workers) + len(self.ended)
         path = self.folder / f"worker-{number}.log"
         command = [
-            sys.executable, "-m", "derender", "worker", "--redis-url", url, "--tokenizer", str(DATA / "smollm2"),
+            sys.executable, *self.program, "--redis-url", url, "--tokenizer", str(DATA / "smollm2"),
             "--served-model-name", "smollm2-135m-instruct", "--partitions", str(self.partitions),
             "--lease-s", str(self.lease_s), *self.options,
         ]  # fmt: skip
@@ -115,12 +116,14 @@ class Fleet:
         raw = await self.redis.mget([self.names.owner(p) for p in range(self.partitions)])
         return [value.decode() if value else "" for value in raw]
 
-    async def settled(self, *, timeout_s: float = 20.0) -> None:
-        """Wait until every partition is owned by a worker that lives here, each of which owns one."""
-        await self.until(self._is_settled, timeout_s, "each partition has a living owner and each worker a partition")
+    async def settled(self, *, timeout_s: float = 20.0, all_workers: bool = True) -> None:
+        """Wait until every partition is owned by a worker that lives here. all_workers: and each of them owns one."""
 
-    async def _is_settled(self) -> bool:
-        return set(await self.owners()) == {worker.token for worker in self.workers}
+        async def is_settled() -> bool:
+            owners, living = set(await self.owners()), {worker.token for worker in self.workers}
+            return owners == living if all_workers else owners <= living
+
+        await self.until(is_settled, timeout_s, "each partition has a living owner and each worker a partition")
 
     async def until(self, condition, timeout_s: float, what: str) -> None:  # type: ignore[no-untyped-def]
         end = time.monotonic() + timeout_s
