@@ -90,7 +90,8 @@ def main() -> None:
                 row = {column: statistics.median(run[column] for run in runs) for column in runs[0]}
                 rows.append({"output": kind, **row, "tokens/s over per-chunk": statistics.median(ratios)})
             table(f"Backlog of {RESPONSES} whole responses of {TOKENS} tokens, one worker process", rows)
-            quiet, loud = [], []
+            quiet: list[dict[str, float]] = []
+            loud: list[dict[str, float]] = []
             for turn in range(args.repeat):
                 for into, bursting in ((quiet, False), (loud, True)):
                     prefix = f"l{turn}-{bursting}"

@@ -62,7 +62,10 @@ def event(server: Server, publisher: Child, follower: Child, name: str, kind: st
 
 
 def resumed(server: Server, publisher: Child, kind: str, prefix: str) -> dict[str, float]:
-    """CPU for one more chunk of each of many open requests: by a worker that never saw them, and by one that did."""
+    """CPU per chunk of many requests: of a worker that opens them, and of one that takes them over in the middle.
+
+    Both prepare each request once; the second one also fetches and decodes its state.
+    """
     server.client.hset(f"{prefix}:config", mapping={"partitions": DEFAULT_PARTITIONS, "wire_version": WIRE_VERSION})
     cost = {}
     with children(("worker", server.url, kind), ("worker", server.url, kind)) as workers:
@@ -77,8 +80,11 @@ def resumed(server: Server, publisher: Child, kind: str, prefix: str) -> dict[st
             cost[name] = 1e6 * run["worker_s"] / run["entries"]
             worker.ask(stop=True)
     server.client.flushall()
-    extra = 20 * (cost["resumed"] - cost["opened here"])
-    return {"opened here us/chunk": cost["opened here"], "resumed us/chunk": cost["resumed"], "us/resume": extra}
+    return {
+        "opened here us/chunk": cost["opened here"],
+        "taken over us/chunk": cost["resumed"],
+        "ratio": cost["resumed"] / cost["opened here"],
+    }
 
 
 def main() -> None:
@@ -103,7 +109,7 @@ def main() -> None:
                 measured = [resumed(server, publisher, kind, f"r{turn}") for turn in range(args.repeat)]
                 row = {column: statistics.median(run[column] for run in measured) for column in measured[0]}
                 part.append({"output": kind, **row})
-            table(f"{REQUESTS} open requests with 20 more chunks each", part)
+            table(f"{REQUESTS} requests, 20 chunks of each by one worker and 20 by the next", part)
     write(args.json, "resume", rows + part)
 
 

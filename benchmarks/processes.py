@@ -26,7 +26,7 @@ class Server:
     def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
         self.pid = process.pid
         self.url = f"redis://127.0.0.1:{port}/0"
-        self.client = redis.Redis(port=port)
+        self.client: Any = redis.Redis(port=port)
 
     @property
     def version(self) -> str:

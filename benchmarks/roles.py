@@ -111,7 +111,7 @@ async def producer(url: str) -> None:
         workload = WORKLOADS[order["workload"]]
         action = next(name for name in ("fill", "live", "burst") if name in order)
         prefix = order[action]
-        ids = request_ids(order.get("ids", prefix), order["streams"])
+        ids = request_ids(order.get("ids") or prefix, order["streams"])
         async with await Producer.connect(url, prefix=prefix, max_backlog=None) as publisher:
             start = time.process_time()
             if action == "burst":
@@ -180,7 +180,7 @@ async def reader(url: str) -> None:
     read = await orders()
     say({"pid": os.getpid()})
     while (order := await read()) is not None:
-        ids = request_ids(order.get("ids", order["follow"]), order["streams"])
+        ids = request_ids(order.get("ids") or order["follow"], order["streams"])
         arrived: list[list[float]] = [[] for _ in ids]
 
         async def follow(source: Reader, number: int, id_: str, into: list[list[float]]) -> None:

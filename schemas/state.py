@@ -58,7 +58,7 @@ class ParserState(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
     """
 
     region: Annotated[int, Meta(ge=0, lt=21)] = 0
-    flags: Annotated[int, Meta(ge=0, lt=2**22)] = 0
+    flags: Annotated[int, Meta(ge=0, lt=2**23)] = 0
     held: str = ""
     calls: Offset = 0
     history: Offset = 0

@@ -23,7 +23,8 @@ from worker.core.coalesce import coalesce
 from worker.core.errors import ModelNotLoaded, RequestError, StateMismatch
 from worker.core.session import Entry, InternalError, Open, Outcome, Session
 from worker.core.versions import read_request_state
-from worker.streams import LANES, UNREACHABLE, Backoff, Commands, Moved, Partition, RedisError, end
+from worker.streams import LANES, UNREACHABLE, Backoff, Commands, Moved, Partition, RedisError
+from worker.tasks import end, seen
 from worker.turns import Turns
 
 logger = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ BATCH_BYTES = 1024 * 1024
 SLICE_S = 0.005
 """Work between two publishes, and so between two turns of the event loop: no partition waits longer for another."""
 
-BULK_SLICE_S = 0.001
+BULK_SLICE_S = 0.0005
 BULK_ENTRIES = 16
 BULK_PAUSE_MS = 50
 """While live chunks come: work on whole responses in one turn, how many are read at once, and how long a wait for live
@@ -217,8 +218,10 @@ class Drain:
                 self._ahead = None
             if renewal is not None:
                 await end(renewal)
+                release = asyncio.ensure_future(self.partition.release())
+                release.add_done_callback(seen)
                 with suppress(RedisError, OSError):
-                    await asyncio.shield(self.partition.release())
+                    await asyncio.shield(release)
 
     async def _renew(self) -> None:
         """Keep the owner key. It guarantees nothing, so a failure only means to look again."""
@@ -378,6 +381,7 @@ class Drain:
             refused = await publish
         else:
             ahead = asyncio.ensure_future(self._read())
+            ahead.add_done_callback(seen)  # where the publish fails too, nobody awaits it
             try:
                 refused = await publish
             finally:

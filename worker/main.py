@@ -31,9 +31,9 @@ from worker.streams import (
     RedisError,
     WrongConfig,
     connect,
-    end,
     settle_config,
 )
+from worker.tasks import end
 from worker.turns import Turns
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from threading import Lock
@@ -20,9 +21,12 @@ from tokenizers import AddedToken, Tokenizer
 
 from schemas.openai import ChatRequest, FunctionDefinition, Tool
 from schemas.report import ModelReport
+from worker.core.choose import AUTO, choose
 from worker.core.errors import GrammarError, ModelNotLoaded, ModelUnavailable, UnknownModel
+from worker.core.grammars import TEMPLATE_DRIVEN
 from worker.core.model import Limits, Model, ParserConfig
 from worker.core.parse import Parser
+from worker.core.response_template import import_template
 from worker.core.vocabulary import Vocabulary
 from worker.render import Renderer, Template
 from worker.settings import ModelSettings
@@ -150,25 +154,46 @@ def load_model(settings: ModelSettings, parsers: ParserConfig | None = None) -> 
     eos = tokenizer_config.get("eos_token")
     eos = eos.get("content") if isinstance(eos, dict) else eos
     template = _template(folder, tokenizer_config, settings.chat_template)
+    response_template = tokenizer_config.get("response_template")
+    digested = template + (json.dumps(response_template, sort_keys=True) if response_template else "")
+    parsers = parsers or _parsers(settings)
     model = Model(
         name=settings.served_model_name[0] if settings.served_model_name else settings.tokenizer,
         vocabulary=Vocabulary(tokenizer),
         eos_token_id=tokenizer.token_to_id(eos) if isinstance(eos, str) else None,
         model_eos_ids=frozenset(settings.eos_token_id) or _eos_ids(generation, config),
         model_type=settings.model_type or config.get("model_type"),
-        parsers=parsers or _parsers(settings),
+        parsers=parsers,
         limits=Limits(
             max_model_len=settings.max_model_len,
             max_logprobs=None if settings.max_logprobs in (None, -1) else settings.max_logprobs,
             max_sequences=settings.max_sequences,
         ),
-        template_digest=blake2b(template.encode(), digest_size=8).hexdigest() if template else "",
+        template_digest=blake2b(digested.encode(), digest_size=8).hexdigest() if digested else "",
     )
     try:
+        parsers = _chosen(model, template or "\n".join(model.vocabulary.id_of), response_template)
+        model = replace(model, parsers=parsers)
+        if response_template and {parsers.reasoning_parser, parsers.tool_call_parser} & set(TEMPLATE_DRIVEN):
+            model = replace(model, imported=import_template(response_template))
         Parser.for_request(model, _PROBE)  # an unknown parser is said now, not to the first request
     except GrammarError as error:
         raise TokenizerError(f"parsers of model {model.name}: {error}") from None
     return model
+
+
+def _chosen(model: Model, text: str, response_template: Any) -> ParserConfig:
+    """Parser options with a name in place of each `auto`. Raises GrammarError where no name, or more than one, fits."""
+    parsers = model.parsers
+    if parsers.reasoning_parser == AUTO:
+        choice = choose("reasoning", text, response_template)
+        logger.info("model %s: reasoning parser %s: %s", model.name, choice.name or "none", choice.why)
+        parsers = replace(parsers, reasoning_parser=choice.name)
+    if parsers.tool_call_parser == AUTO:
+        choice = choose("tool", text, response_template)
+        logger.info("model %s: tool parser %s: %s", model.name, choice.name, choice.why)
+        parsers = replace(parsers, tool_call_parser=choice.name)
+    return parsers
 
 
 def unknown_model(name: str, known: Iterable[str]) -> UnknownModel:

@@ -68,6 +68,7 @@ class Reasoning:
     on_words: values of a switch that mean true, where it is a word.
     suffixed: checkpoints write `<tag:suffix>` for `<tag>`; the vocabulary tells the suffix.
     spelled: the model writes its markers as tokens or as text, both count.
+    anchors: what the assistant's turn begins with in the prompt; (): the tokens that are known to begin turns.
     atoms: tokens that literals are made of, where a literal is not one token.
     """
 
@@ -88,10 +89,11 @@ class Reasoning:
     on_words: tuple[str, ...] = ()
     suffixed: bool = False
     spelled: bool = False
+    anchors: tuple[str, ...] = ()
     atoms: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for field in ("open", "close", "ends", "noise", "wrap", "atoms"):
+        for field in ("open", "close", "ends", "noise", "wrap", "anchors", "atoms"):
             _literals("Reasoning", field, getattr(self, field))
         if not self.close:
             raise GrammarError('Reasoning.close: write the literal that ends reasoning, such as ("</think>",)')
@@ -146,7 +148,7 @@ class Members:
     """A JSON object with a member for the name and one for the arguments; array: a list of them.
 
     id: keys of the call's id, which counts if it stands before the name. keyed: the object's only key is the name, its
-    value the arguments.
+    value the arguments. within: key of an inner object that holds name and arguments.
     """
 
     name: tuple[str, ...] = ("name",)
@@ -158,6 +160,7 @@ class Members:
     """Keys that may come before the name in output without a marker; another key means that it is no call."""
     id: tuple[str, ...] = ()
     keyed: bool = False
+    within: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.keyed and (not self.name or not self.arguments):

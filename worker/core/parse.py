@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import UNSET
 
@@ -26,12 +26,12 @@ from worker.core import (
     text_regions,
 )
 from worker.core.compiled import Compiled, to_portable
-from worker.core.errors import StateMismatch
+from worker.core.errors import GrammarError, StateMismatch
 from worker.core.events import CallArguments, Content, Event, Piece, Reasoning
 from worker.core.fit import fitted
 from worker.core.grammar import Grammar, Literals, Members, Messages, Tools
 from worker.core.grammar import Reasoning as ReasoningGrammar
-from worker.core.grammars import reasoning_grammar, tool_grammar
+from worker.core.grammars import TEMPLATE_DRIVEN, reasoning_grammar, tool_grammar
 from worker.core.json_scan import STRING
 from worker.core.model import Model
 from worker.core.run import RequestView, Run
@@ -153,6 +153,20 @@ def tool_choice(request: ChatRequest) -> tuple[str, str]:
     return "auto", ""
 
 
+def _imported(model: Model, part: Literal["reasoning", "tools"]) -> ReasoningGrammar | Tools | None:
+    """Grammar from the tokenizer's response template, for the parser names that mean it."""
+    name = model.parsers.reasoning_parser if part == "reasoning" else model.parsers.tool_call_parser
+    if name not in TEMPLATE_DRIVEN:
+        return None
+    if model.imported is None:
+        raise GrammarError(f"parser {name!r} needs the tokenizer's response_template, and this tokenizer has none")
+    grammar = model.imported.reasoning if part == "reasoning" else model.imported.tools
+    if grammar is None:
+        field = "reasoning" if part == "reasoning" else "tool_calls"
+        raise GrammarError(f"parser {name!r}: the tokenizer's response_template has no field for {field}")
+    return grammar
+
+
 class Parser:
     """Immutable: grammars, vocabulary and request, ready to step states.
 
@@ -173,11 +187,13 @@ class Parser:
     def for_request(cls, model: Model, request: ChatRequest) -> Parser:
         """Parser for one request to a model; raises GrammarError for a parser name that is not known."""
         config = model.parsers
-        reasoning = reasoning_grammar(config.reasoning_parser) if config.reasoning_parser else None
+        reasoning: Grammar | None = None
         tools: Grammar | None = None
+        if config.reasoning_parser:
+            reasoning = _imported(model, "reasoning") or reasoning_grammar(config.reasoning_parser)
         choice, name = tool_choice(request)
         if config.tool_call_parser and (config.enable_auto_tool_choice or choice in ("required", "named")):
-            tools = tool_grammar(config.tool_call_parser)
+            tools = _imported(model, "tools") or tool_grammar(config.tool_call_parser)
         messages = next((grammar for grammar in (reasoning, tools) if isinstance(grammar, Messages)), None)
         running = tools if isinstance(tools, Tools) and request.tools else None
         forced = ""
@@ -234,9 +250,14 @@ class Parser:
             elif flags & OPEN and self._within(region, state, text):
                 return ([CallArguments(state.calls - 1, text)] if self.keeps_calls else []), state
         self.check(state)
-        run = Run(compiled, self.view, state, text)
-        while _HANDLERS[run.region](run):
-            pass
+        run = Run(compiled, self.view, state)
+        at, size = 0, len(text)
+        while at < size:
+            stop = at + run.room(size - at)
+            run.take(text[at:stop])
+            at = stop
+            while _HANDLERS[run.region](run):
+                pass
         run.flush()
         return run.events, run.state()
 
@@ -251,7 +272,8 @@ class Parser:
     def finish(self, state: ParserState, finish_reason: str) -> tuple[list[Event], ParserState]:
         """Events of the end of the output: what was held is said or dropped, an open call is ended."""
         self.check(state)
-        run = Run(self.compiled, self.view, state, "")
+        run = Run(self.compiled, self.view, state)
+        run.take("")
         run.ending = True
         run.reason = finish_reason
         if run.buf or run.region in (LABEL, VALUE):

@@ -16,6 +16,7 @@ from worker.core.run import RequestView, Run
 from worker.core.run_constants import (
     BETWEEN,
     LABEL,
+    MAX_HEADER,
     MESSAGE_HEADER,
     OPENER,
     REASONING,
@@ -102,7 +103,7 @@ def start_region(
         return content, 0, "", ""
     if grammar.inline:
         return content, 0, "", grammar.inline
-    text = read_ids(compiled, current_turn(compiled.vocabulary, prompt)) if prompt else ""
+    text = _turn(compiled, prompt) if prompt else ""
     opened = max((text.rfind(literal) for literal in compiled.opens), default=-1)
     closed = max((text.rfind(literal) for literal in (*compiled.closes, *compiled.ends)), default=-1)
     if opened > closed:
@@ -130,6 +131,22 @@ def start_region(
     return content, OPENER if by_id or not explicit else 0, "", ""
 
 
+def _turn(compiled: Compiled, prompt: Sequence[int]) -> str:
+    """The prompt's text in the assistant's turn."""
+    assert compiled.reasoning is not None
+    tail = prompt[-MAX_TAIL:]
+    text = compiled.vocabulary.decode(tail) if compiled.reasoning.anchors else ""
+    begin = max((text.rfind(one) + len(one) for one in compiled.reasoning.anchors if one in text), default=-1)
+    if begin < 0:
+        return read_ids(compiled, current_turn(compiled.vocabulary, prompt))
+    behind = len(text[begin:].encode())
+    at = len(tail)
+    while at and behind > 0:
+        at -= 1
+        behind -= len(compiled.vocabulary.bytes_of(tail[at]))
+    return read_ids(compiled, tail[at:])
+
+
 def _in_messages(compiled: Compiled, view: RequestView, prompt: Sequence[int]) -> tuple[int, int, str, str]:
     text = read_ids(compiled, prompt[-MAX_TAIL:])
     if compiled.kinds:
@@ -139,9 +156,9 @@ def _in_messages(compiled: Compiled, view: RequestView, prompt: Sequence[int]) -
     begin = text.rfind(compiled.start)
     header = text[begin + len(compiled.start) :] if begin >= 0 else ""
     if compiled.message not in header:
-        return MESSAGE_HEADER, 0, "", header.removeprefix("assistant")
+        return MESSAGE_HEADER, 0, "", header.removeprefix("assistant")[:MAX_HEADER]
     header, _, rest = header.partition(compiled.message)
-    run = Run(compiled, view, ParserState(), "")
+    run = Run(compiled, view, ParserState())
     region = message_regions.body_of(run, header)
     if any(end in rest for end in compiled.body_ends):
         return MESSAGE_HEADER, 0, "", ""

@@ -369,7 +369,7 @@ def derender_step(
     prompt_ids = request.prompt_ids(prompt)
     if prompt_ids is None:
         prompt_ids = chunk.prompt_token_ids
-    usage = _chunk_usage(request, chunk, prompt)
+    usage = None if chunk.usage is None else _chunk_usage(request, chunk.usage, prompt)
     if not chunk.choices:
         return _chunk(request, chunk, usage, None), _remember_prompt(request, state, prompt_ids)
     choice = chunk.choices[0]
@@ -381,7 +381,8 @@ def derender_step(
     elif state.index != index:
         raise StateMismatch(f"stream_state belongs to choice {state.index}, but the chunk is of choice {index}")
     _check_length(request, state, choice, prompt_ids)
-    validate.check_logprobs(choice.logprobs, model.limits)
+    if choice.logprobs is not None:
+        validate.check_logprobs(choice.logprobs, model.limits)
     if state.finish:
         return _chunk(request, chunk, usage, None), _counted(state, len(choice.token_ids or ()))
     if request.parser is not None and state.parser is None and prompt_ids is None:
@@ -443,12 +444,10 @@ def _check_length(
         )
 
 
-def _chunk_usage(request: PreparedRequest, chunk: GenerateChunk, prompt: int) -> Usage | None:
-    if chunk.usage is None:
-        return None
+def _chunk_usage(request: PreparedRequest, usage: Usage, prompt: int) -> Usage:
     count = request.prompt_tokens[prompt] if prompt < len(request.prompt_tokens) else None
-    prompt_tokens = chunk.usage.prompt_tokens if count is None else count
-    return usage_of(prompt_tokens, chunk.usage.completion_tokens or 0)
+    prompt_tokens = usage.prompt_tokens if count is None else count
+    return usage_of(prompt_tokens, usage.completion_tokens or 0)
 
 
 def usage_of(prompt_tokens: int, completion_tokens: int) -> Usage:

@@ -14,4 +14,5 @@ TOOLS = replace(
     section=("<dots_function_call>",),
     section_close="</dots_function_call>",
     or_members=Members(),
+    always_native=True,
 )

@@ -24,5 +24,11 @@ TOOLS3 = replace(
     section_close="</tool_calls>",
     header=Header(until=("<tool_sep>",), keep=("<arg_key>", "</tool_call>")),
     suffixed=True,
+    always_native=False,
 )
-TOOLS4 = replace(TOOLS3, source="chat template of HY-4", header=Header(until=(), keep=("<arg_key>", "</tool_call>")))
+TOOLS4 = replace(
+    TOOLS3,
+    source="chat template of HY-4",
+    header=Header(until=(), keep=("<arg_key>", "</tool_call>")),
+    always_native=True,
+)

@@ -31,4 +31,5 @@ TOOLS = Tools(
         restart=False,
     ),
     or_members=Members(),
+    always_native=True,
 )

@@ -44,5 +44,6 @@ TOOLS_M3 = Tools(
     close=f"{NS}</invoke>",
     header=Header(until=(">",), pattern=r"""\s*["']?(?P<name>[^"'>]*?)["']?\s*"""),
     arguments=Elements(prefix=NS),
+    always_native=True,
     spelled=True,
 )

@@ -21,6 +21,7 @@ TOOLS = Tools(
     call=("<|plamo:begin_tool_request:plamo|>",),
     close="<|plamo:end_tool_request:plamo|>",
     gap="keep",
+    always_native=True,
     header=Header(
         until=("<|plamo:begin_tool_arguments:plamo|>",),
         pattern=r"\s*<\|plamo:begin_tool_name:plamo\|>\s*(?P<name>\S.*?)\s*<\|plamo:end_tool_name:plamo\|>\s*",
