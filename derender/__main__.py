@@ -18,6 +18,7 @@ VERBS = {
     "top": "watch partitions, workers and models",
     "doctor": "check Redis, workers, tokenizers and permissions, and say what to mend",
     "demo": "replay real generations through an embedded Redis and a worker, in one process",
+    "dead": "list, show and requeue the entries that could not be processed",
     "call": "derender JSON lines without Redis",
     "gateway": "HTTP front doors: derender, render, an OpenAI-compatible API, resumable streams",
     "bridge": "call a token-in / token-out engine for requests of the gateway",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping
 
 from derender.__main__ import CommandError
 from worker.config import load_models_of
-from worker.settings import Settings, SettingsError, add_options
+from worker.settings import Settings, SettingsError, add_options, flag
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +22,12 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
             "--embedded keeps Redis inside one process, and a worker alone has nobody to work for: "
             "use derender demo, or derender replay --embedded"
         )
+    if settings.processes > 1:
+        from worker.main import set_up_logging
+        from worker.processes import keep_running
+
+        set_up_logging(settings.log_level)
+        return keep_running([command(args, settings, number) for number in range(settings.processes)])
     from worker.core.session import Session
     from worker.main import StartError, run_worker, set_up_logging
     from worker.render import ENDPOINTS
@@ -36,3 +43,15 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
     except (StartError, TokenizerError) as error:
         raise CommandError(str(error)) from None
     return 0
+
+
+def command(args: argparse.Namespace, settings: Settings, number: int) -> list[str]:
+    """The command line of one of several processes: the same options, but alone and with a metrics port of its own."""
+    words = [sys.executable, "-m", "derender", "worker"]
+    for name, value in vars(args).items():
+        for one in value if isinstance(value, list) else [value]:
+            if one is not None:
+                words += [flag(name), one]
+    if settings.metrics_port is not None:
+        words += [flag("metrics_port"), str(settings.metrics_port + number)]
+    return [*words, flag("processes"), "1"]  # of an option that is given twice, the last counts

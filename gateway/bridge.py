@@ -116,9 +116,13 @@ class _Call:
             running.discard(-1 if index is None else index)
         self._cancel()
 
+    def over(self, number: int) -> bool:
+        """Whether the engine call of a prompt is to end."""
+        return self.gone or not self._running[number]
+
     def _cancel(self) -> None:
-        for task, running in zip(self.tasks, self._running, strict=False):
-            if self.gone or not running:
+        for number, task in enumerate(self.tasks):
+            if self.over(number):
                 task.cancel()
 
 
@@ -314,6 +318,8 @@ class Bridge:
                     raise EngineFailed(data)
                 if not call.started:
                     await self._begin(call)
+                if call.over(prompt or 0):  # a cancellation may get lost, see `end`
+                    return b""
                 await stream.chunk(data, prompt=prompt, wait=False)
             raise httpx.RemoteProtocolError("the stream has no end")
 

@@ -57,18 +57,36 @@ async def read_partitions(redis: Redis, names: Keys, *, wait_s: float = 0.0) -> 
         await asyncio.sleep(0.05)
 
 
-async def end(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks and wait for their end, whatever it is.
+async def connect_to_partitions(url: str, names: Keys, *, wait_s: float) -> tuple[Redis, int]:
+    """A client, and the number of partitions; no client stays open when there is none. Raises ConfigError."""
+    redis = connect(url)
+    try:
+        return redis, await read_partitions(redis, names, wait_s=wait_s)
+    except BaseException:
+        await redis.aclose()
+        raise
 
-    More than once: redis-py looks at a connection for 0 seconds before it uses it, and a cancellation that meets that
-    time-out is lost with it.
+
+async def end(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel tasks, and again until they have ended; who is cancelled meanwhile is so after that.
+
+    Once is not enough: redis-py looks at a connection for 0 seconds before it uses it, and sends through
+    `asyncio.wait_for`; a cancellation that meets their end is lost.
     """
-    left = {task for task in tasks if not task.done()}
+    left, cancelled = {task for task in tasks if not task.done()}, None
     while left:
         for task in left:
             task.cancel()
-        _, left = await asyncio.wait(left, timeout=0.2)
-    await asyncio.gather(*tasks, return_exceptions=True)  # seen
+        try:
+            await asyncio.wait(left, timeout=0.2)
+        except asyncio.CancelledError as error:
+            cancelled = error
+        left = {task for task in left if not task.done()}
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # seen
+    if cancelled is not None:
+        raise cancelled
 
 
 class Backoff:

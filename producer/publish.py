@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from producer.connection import AWAY_ANSWERS, UNREACHABLE, Backoff, Redis, connect, read_partitions
+from producer.connection import AWAY_ANSWERS, UNREACHABLE, Backoff, Redis, connect_to_partitions
 from schemas import keys
 from schemas.generate import GenerateChunk, GenerateResponse
 from schemas.keys import Keys
@@ -80,8 +80,9 @@ class Producer:
     @classmethod
     async def connect(cls, url: str, *, prefix: str = keys.PREFIX, wait_s: float = 10.0, **options: Any) -> Producer:
         """Connect and read the number of partitions; wait for a first worker to set it. Raises ConfigError."""
-        redis, names = connect(url), Keys(prefix)
-        return cls(redis, await read_partitions(redis, names, wait_s=wait_s), names=names, **options)
+        names = Keys(prefix)
+        redis, partitions = await connect_to_partitions(url, names, wait_s=wait_s)
+        return cls(redis, partitions, names=names, **options)
 
     async def __aenter__(self) -> Producer:
         return self

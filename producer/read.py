@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from producer.connection import UNREACHABLE, Backoff, Redis, ResponseError, connect, end, read_partitions
+from producer.connection import UNREACHABLE, Backoff, Redis, ResponseError, connect_to_partitions, end
 from schemas import keys
 from schemas.keys import Keys
 
@@ -97,8 +97,9 @@ class Reader:
 
     @classmethod
     async def connect(cls, url: str, *, prefix: str = keys.PREFIX, wait_s: float = 10.0, **options: Any) -> Reader:
-        redis, names = connect(url), Keys(prefix)
-        return cls(redis, await read_partitions(redis, names, wait_s=wait_s), names=names, **options)
+        names = Keys(prefix)
+        redis, partitions = await connect_to_partitions(url, names, wait_s=wait_s)
+        return cls(redis, partitions, names=names, **options)
 
     async def __aenter__(self) -> Reader:
         return self
@@ -127,7 +128,9 @@ class Reader:
         try:
             while True:
                 try:
-                    entries = await asyncio.wait_for(followed.queue.get(), self.look_after_s)
+                    # Not wait_for: in Python 3.11 it may swallow the cancellation of whoever follows.
+                    async with asyncio.timeout(self.look_after_s):
+                        entries = await followed.queue.get()
                 except TimeoutError:
                     waited_s += self.look_after_s
                     if await self._ended(request_id, key, followed, seen=seen, waited_s=waited_s):
@@ -151,10 +154,14 @@ class Reader:
     async def _ended(self, request_id: str, key: bytes, followed: _Followed, *, seen: bool, waited_s: float) -> bool:
         """After a silence: True when all replies were delivered. Raises ReplyUnavailable when no more can come."""
         try:
-            status = await self.status(request_id)
-            # After the status: what it announces is there already, in the same script.
-            rest = await self.redis.xrange(key, min=b"(" + _full(followed.last), count=1)
-            exists = bool(rest) or bool(await self.redis.exists(key))
+            partition = keys.partition_of(request_id, self.partitions)
+            # As of one moment: a worker may open the request, or end it, between two questions.
+            async with self.redis.pipeline(transaction=True) as pipe:
+                pipe.get(self.names.status(partition, request_id))
+                pipe.xrange(key, min=b"(" + _full(followed.last), count=1)
+                pipe.exists(key)
+                raw, rest, exists = await pipe.execute()
+            status = None if raw is None else str(raw.decode())
         except UNREACHABLE:
             return False  # the pump says so and waits
         if rest or not followed.queue.empty():
@@ -217,8 +224,7 @@ class Reader:
                     answer = await read
                 finally:
                     changed.cancel()
-                    read.cancel()
-                    await asyncio.wait([read, changed])  # the connection goes back to the pool without a read on it
+                    await end(read)  # the connection goes back to the pool without a read on it
                 if self._backoff.failures:
                     logger.info("Redis is back")
                     self._backoff.failures = 0

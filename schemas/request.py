@@ -10,7 +10,8 @@ from schemas.generate import GenerateChunk, GenerateResponse, TokenId
 from schemas.openai import ChatRequest, CompletionRequest
 from schemas.state import Offset, StreamState
 
-Count = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=0, le=2**40)]
+"""Bounded so that the sum over all prompts of a request fits its stored state."""
 
 
 class RequestContext(Struct, frozen=True, omit_defaults=True):

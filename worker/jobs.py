@@ -33,7 +33,8 @@ from arq.connections import ArqRedis
 from arq.constants import in_progress_key_prefix, job_key_prefix
 from arq.worker import Retry, Worker, func
 
-from worker.streams import FULL, UNREACHABLE, Members, Redis, end
+from worker.streams import FULL, UNREACHABLE, Members, Redis
+from worker.tasks import end
 
 logger = logging.getLogger(__name__)
 
@@ -204,7 +205,7 @@ class PartitionJobs(Worker):
             await self.members.leave()  # a last beat may have been on its way
         self._ended = True
         if self.main_task is not None:
-            self.main_task.cancel()
+            await end(self.main_task)
 
     async def abandon(self) -> None:
         """Cancel everything that still runs and wait for it; Redis may be away, the pool stays open."""

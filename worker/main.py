@@ -31,9 +31,10 @@ from worker.streams import (
     RedisError,
     WrongConfig,
     connect,
-    end,
     settle_config,
 )
+from worker.tasks import end
+from worker.turns import Turns
 
 if TYPE_CHECKING:
     from worker.metrics import Metrics
@@ -55,6 +56,7 @@ def rules(settings: Settings, *, block_ms: int = 1000) -> Rules:
         reply_to_cap=settings.reply_to_cap,
         block_ms=block_ms,
         owner_keys=settings.owner_keys,
+        coalesce=settings.coalesce,
     )
 
 
@@ -82,6 +84,7 @@ class WorkerProcess:
             f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}:{REQUEST_STATE_VERSION}.{STATE_VERSION}"
         )
         self.counts = Counts()
+        self.turns = Turns()
         self.reports = reports
         self.metrics: Metrics | None = None
         self._drains: dict[int, Drain] = {}
@@ -214,6 +217,7 @@ class WorkerProcess:
                 self.rules,
                 leave=lambda: not jobs.mine(number),
                 counts=self.counts,
+                turns=self.turns,
                 on_commit=self.metrics.batch if self.metrics else None,
             )
             return await drain.run()

@@ -112,6 +112,7 @@ class Settings(RedisSettings, ModelSettings):
     partitions: int | None = option(
         None, f"number of partitions, fixed when it is first set; default: what is set, else {DEFAULT_PARTITIONS}"
     )
+    processes: int = option(1, "worker processes to run and keep running; they share the partitions")
     lease_s: float = option(2.0, "how long a partition stays with a worker that says nothing")
     reply_ttl_s: float = option(3600.0, "how long replies stay readable after the end of their request")
     open_ttl_s: float = option(86_400.0, "how long replies of an open request stay after its first one")
@@ -121,7 +122,12 @@ class Settings(RedisSettings, ModelSettings):
     signals_cap: int = option(10_000, "signals kept for each partition")
     reply_to_cap: int = option(100_000, "entries kept in each reply_to stream")
     owner_keys: bool = option(True, "one worker for each partition; off only to test that nothing depends on it")
-    metrics_port: int | None = option(None, "port of the metrics (HTTP, /metrics); default: none are kept")
+    coalesce: bool = option(
+        False, "under backlog, consecutive chunks of a choice become one reply; reply ids then depend on the backlog"
+    )
+    metrics_port: int | None = option(
+        None, "port of the metrics (HTTP, /metrics), of further processes the next ones; default: none are kept"
+    )
     metrics_host: str = option("127.0.0.1", "address of the metrics; 0.0.0.0: all")
     log_level: str = option("info", "debug, info, warning or error")
 
@@ -130,6 +136,8 @@ class Settings(RedisSettings, ModelSettings):
         ModelSettings.__post_init__(self)
         if self.partitions is not None and not 1 <= self.partitions <= 4096:
             raise SettingsError("--partitions has to be between 1 and 4096")
+        if not 1 <= self.processes <= 256:
+            raise SettingsError("--processes has to be between 1 and 256")
         for name in ("lease_s", "reply_ttl_s", "open_ttl_s", "status_ttl_s", "idle_timeout_s"):
             if not getattr(self, name) > 0:
                 raise SettingsError(f"{flag(name)} has to be more than 0")

@@ -23,6 +23,7 @@ from redis.exceptions import (
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
+    ResponseError,
     TimeoutError,
     WatchError,
 )
@@ -177,20 +178,6 @@ def embedded() -> Redis:
     return FakeRedis()  # type: ignore[no-any-return]
 
 
-async def end(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks and wait for their end, whatever it is.
-
-    More than once: redis-py looks at a connection for 0 seconds before it uses it, and a cancellation that meets that
-    time-out is lost with it.
-    """
-    left = {task for task in tasks if not task.done()}
-    while left:
-        for task in left:
-            task.cancel()
-        _, left = await asyncio.wait(left, timeout=0.2)
-    await asyncio.gather(*tasks, return_exceptions=True)  # seen
-
-
 class Backoff:
     """Pauses between attempts to connect: doubled each time up to a cap, each shortened by a random part."""
 
@@ -304,9 +291,14 @@ class Partition:
 
     async def read(self, cursors: dict[str, bytes], *, count: int, block_ms: int | None) -> dict[str, list[Entry]]:
         """Entries after the cursors, at most `count` a lane. block_ms: wait for one; None: do not."""
-        answer = await self.reader.xread(
-            {self.input[lane]: cursor for lane, cursor in cursors.items()}, count=count, block=block_ms
-        )
+        try:
+            answer = await self.reader.xread(
+                {self.input[lane]: cursor for lane, cursor in cursors.items()}, count=count, block=block_ms
+            )
+        except ResponseError as error:
+            if not str(error).startswith("UNBLOCKED"):
+                raise
+            return {}  # someone ended the wait (CLIENT UNBLOCK … ERROR): as if nothing had come
         lanes = {name.encode(): lane for lane, name in self.input.items()}
         return {lanes[name]: [Entry(id_, fields or {}) for id_, fields in entries] for name, entries in answer or ()}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from worker.core.errors import RequestError
 from worker.core.model import Limits, ParserConfig
 from worker.render import CHAT, COMPLETION, MAX_PROMPTS, MODELS, Renderer, Template
 from worker.settings import ModelSettings
-from worker.tokenizer_cache import ModelTable, load_model, load_renderer
+from worker.tokenizer_cache import ModelTable, load_model, load_renderer, load_template
 
 NAME = "smollm2-135m-instruct"
 MESSAGES = [{"role": "user", "content": "Hi"}]
@@ -24,7 +25,7 @@ def renderer_of(template: Template | None = None, **settings: Any) -> Renderer:
     models = ModelTable([(load_model(options), options.served_model_name)])
     if template is None:
         return load_renderer(options, models)
-    return Renderer(models.names, {NAME: template}, models)
+    return Renderer({}, {NAME: template}.__getitem__, models)
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +153,7 @@ def test_server_and_request_arguments_of_a_template() -> None:
     )
     parsers = ParserConfig(default_chat_template_kwargs=options.template_kwargs())
     models = ModelTable([(load_model(options, parsers), ())])
-    renderer = Renderer(models.names, {NAME: Template("{{ enable_thinking }} {{ other }}")}, models)
+    renderer = Renderer({}, {NAME: Template("{{ enable_thinking }} {{ other }}")}.__getitem__, models)
     assert shown(renderer) == "False 1"
     assert shown(renderer, chat_template_kwargs={"enable_thinking": True}) == "True 1"
     assert shown(renderer, chat_template_kwargs={"enable_thinking": True}, reasoning_effort="none") == "True 1"
@@ -233,3 +234,22 @@ def test_models(renderer: Renderer) -> None:
     assert [one["id"] for one in listed["data"]] == [NAME, "alias"]
     with pytest.raises(RequestError, match="endpoint '/v1/other' is not known"):
         renderer("/v1/other", b"{}", request_id="id", limits=Limits())
+
+
+def test_templates_of_a_folder(tmp_path: Path) -> None:
+    """Named templates, one for tools; special tokens as text or objects; a file of the operator's wins."""
+    named = [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}]
+    config = {"chat_template": named, "bos_token": {"content": "<s>"}, "eos_token": "</s>", "pad_token": None}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    (tmp_path / "generation_config.json").write_text('{"temperature": 0.6}')
+    expected = Template("d", "t", {"bos_token": "<s>", "eos_token": "</s>"}, {"temperature": 0.6})
+    assert load_template(ModelSettings(tokenizer=str(tmp_path))) == expected
+    own = tmp_path / "own.jinja"
+    own.write_text("o")
+    found = load_template(ModelSettings(tokenizer=str(tmp_path), chat_template=str(own)))
+    assert (found.source, found.tool_source) == ("o", None)
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    (tmp_path / "additional_chat_templates").mkdir()
+    (tmp_path / "additional_chat_templates" / "tool_use.jinja").write_text("file")
+    found = load_template(ModelSettings(tokenizer=str(tmp_path)))
+    assert (found.source, found.tool_source) == (None, "file")

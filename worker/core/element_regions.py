@@ -55,7 +55,7 @@ def elements(run: Run) -> bool:
         tag = _TAG.match(buf, at)
         if tag is None:
             rest = buf[at:]
-            if len(rest) <= MAX_HEADER and ">" not in rest and not run.ending:
+            if not run.over(begin, MAX_HEADER) and ">" not in rest and not run.ending:
                 return run.wait(begin)
             run.pos = begin + len(c.prefix)
             return _end(run)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
-from worker.core.coerce import parse_json
+from worker.core.coerce import dump, json_string
 from worker.core.compiled import SYMBOL
 from worker.core.grammar import Json, Members
 from worker.core.json_scan import DONE, JsonScan
@@ -72,9 +70,7 @@ def object_(run: Run) -> bool:
                 run.pos += len(rest)
                 char = run.skip_space()
         if not char:
-            if run.pos - start > MAX_HEADER:
-                start = run.pos  # whitespace before the object is nothing
-            return run.wait(start)
+            return run.wait(run.pos if run.over(start, MAX_HEADER) else start)
         if c.forced and not run.name:
             run.name = run.request.forced_name
         if char == "{":
@@ -174,21 +170,18 @@ def _members(run: Run, shape: Members) -> bool:
         if phase in (IN_KEY, NAME, ARGUMENTS, TEXT, SKIP, ID):
             scan = run.scanner()
             out: list[str] = []
-            run.pos = scan.feed(buf, run.pos, end, out)
-            text = "".join(out)
+            start = run.pos
+            run.pos = scan.feed(buf, start, end, out)
+            text = buf[start : run.pos]  # as written: what is kept grows with the output, escapes come when it is said
             run.keep_scanner(scan)
-            if phase == ARGUMENTS:
-                if run.flags & OPEN:
-                    run.write(text)
-                elif len(run.value) + len(text) <= MAX_VALUE:
-                    run.value += text
-                else:
-                    run.flags |= MUTE
-            elif phase == TEXT:
-                if len(run.value) + len(text) <= MAX_VALUE:
-                    run.value += text
-                else:
-                    run.flags |= BAD
+            if phase == ARGUMENTS and run.flags & OPEN:
+                for part in out:
+                    run.write(part)
+            elif phase in (ARGUMENTS, TEXT):
+                run.value += text
+                if len(run.value) > MAX_VALUE:
+                    run.value = ""
+                    run.flags |= BAD if phase == TEXT else MUTE
             elif phase == SKIP:
                 run.key = (run.key + text)[:8]
             else:
@@ -299,8 +292,7 @@ def _value_done(run: Run, shape: Members) -> None:
     phase = run.phase
     run.mode, run.stack = JSON_VALUE, ""
     if phase == IN_KEY:
-        ok, key = parse_json(run.key)
-        run.key = key if ok else ""
+        run.key = json_string(run.literal(run.key)) or ""
         run.phase = COLON
         if shape.keyed and not run.flags & OPEN:
             run.name = run.key.strip()
@@ -308,31 +300,28 @@ def _value_done(run: Run, shape: Members) -> None:
         return
     run.phase = NEXT
     if phase == NAME:
-        ok, name = parse_json(run.key)
+        name = (json_string(run.literal(run.key)) or "").strip()
         run.key = ""
-        run.name = name.strip() if ok else ""
+        run.name = name if len(name) <= MAX_HEADER else ""
         if run.name and run.flags & UNDECIDED:
             run.flags &= ~UNDECIDED
             run.raw = ""
         if not (run.flags & UNDECIDED):
             run.begin()
             if run.value:
-                run.write(run.value)
+                run.write(scan_text(run.value)[1])
                 run.value = ""
     elif phase == ID:
-        ok, text = parse_json(run.key)
-        run.id, run.key = text if ok else "", ""
+        run.id, run.key = json_string(run.literal(run.key)) or "", ""
     elif phase == TEXT:
-        ok, text = parse_json(run.value)
+        string = json_string(run.literal(run.value))
         run.value = ""
-        inner, value = parse_json(text) if ok else (False, None)
-        if inner and isinstance(value, dict):
-            text = json.dumps(value, ensure_ascii=False)
-        elif ok and not text.strip():
+        ok, text = scan_text(string.strip()) if string else (string is not None, "")
+        if ok and not text:
             text = "{}"
-        else:
+        elif not ok or text[0] != "{":
             run.flags |= BAD
-            text = json.dumps(text, ensure_ascii=False) if ok else ""
+            text = dump(string) if string is not None else ""
         if run.flags & OPEN:
             run.write(text)
         else:

@@ -32,7 +32,7 @@ def header(run: Run) -> bool:
     c = run.c
     match = c.in_header.find(run.buf, run.pos)
     if match is None:
-        if len(run.buf) - run.pos > MAX_HEADER:
+        if run.over(run.pos, MAX_HEADER):
             return _no_header(run, len(run.buf))
         return run.wait(run.pos)
     if match.group() != c.message:

@@ -6,7 +6,6 @@ text. The closer and what follows are held until that is known.
 
 from __future__ import annotations
 
-import json
 import re
 from json.encoder import encode_basestring
 from zlib import crc32
@@ -17,6 +16,7 @@ from worker.core.coerce import (
     STRING,
     UNKNOWN,
     convert,
+    dump,
     json_or_string,
     parameter_types,
     schema_types,
@@ -62,10 +62,9 @@ def params(run: Run) -> bool:
     c = run.c
     assert c.params is not None
     if c.params.json_body and not run.flags & (WROTE | HAS_ARGUMENTS):
-        start = run.pos
         char = run.skip_space()
         if not char:
-            return run.wait(start)
+            return False
         if char == "{":
             run.region, run.flags = JSON, run.flags | WROTE
             run.mode, run.stack = 0, ""
@@ -99,17 +98,17 @@ def key(run: Run) -> bool:
     assert c.params is not None
     match = c.key_end.find(run.buf, run.pos)
     if match is None:
-        if len(run.buf) - run.pos > MAX_HEADER:
+        if run.over(run.pos, MAX_HEADER):
             run.region = PARAMS
             return True
         return run.wait(run.pos)
     captured = run.literal(run.buf[run.pos : match.start()])
     run.pos = match.end()
     found = c.param_pattern.fullmatch(captured)
-    if found is None or match.start() - run.pos > MAX_HEADER:
+    name = found["key"].strip() if found else ""
+    if found is None or len(name) > MAX_HEADER:
         run.region = PARAMS
         return True
-    name = found["key"].strip()
     if c.params.escapes:
         name = name.replace("&quot;", '"').replace("&amp;", "&")
     run.key = name
@@ -134,14 +133,14 @@ def _types(run: Run, name: str, attribute: str | None) -> int:
 
 def _begin_value(run: Run) -> None:
     """Write the key; a value whose type is a string streams, the others are collected until they can be typed."""
-    digest = crc32(run.key.encode("utf-8", "surrogatepass"))
+    key, run.key, run.value = run.key, "", ""
+    digest = crc32(key.encode("utf-8", "surrogatepass"))
     run.flags = (run.flags | FRESH) & ~(STREAMING | SKIPPING | LINE)
-    run.value = ""
     if digest in run.seen or len(run.seen) >= MAX_KEYS:
         run.flags |= SKIPPING
         return
     run.seen = (*run.seen, digest)
-    run.write((", " if run.flags & WROTE else "{") + json.dumps(run.key, ensure_ascii=False) + ": ")
+    run.write((", " if run.flags & WROTE else "{") + dump(key) + ": ")
     run.flags |= WROTE
     if run.kind in (UNKNOWN, STRING):
         run.flags |= STREAMING
@@ -156,8 +155,8 @@ def to_value(run: Run) -> bool:
         return run.wait(c.to_value.hold(run.buf, run.pos))
     if c.type_open:
         if match.group() == c.type_open:
-            end = run.buf.find(c.type_close, match.end(), match.end() + MAX_HEADER)
-            if end < 0 and len(run.buf) - match.end() < MAX_HEADER:
+            end = run.buf.find(c.type_close, match.end())
+            if end < 0 and not run.over(match.start(), MAX_HEADER):
                 return run.wait(match.start())
             if end >= 0:
                 run.kind = schema_types({"type": run.literal(run.buf[match.end() : end]).strip()})
@@ -287,10 +286,12 @@ def _decide(run: Run, buf: str, begin: int, match: re.Match[str]) -> int:
     space = _SPACES.match(buf, match.end())
     assert space is not None
     after = space.end()
+    if after - match.end() > MAX_SPACE:
+        return TEXT
     if after == len(buf):
         if run.ending:  # an output that was cut may have gone on with the value: only its own closer is sure
             return TEXT if run.reason == "length" and literal != c.param_close else CLOSE
-        return WAIT if after - match.end() <= MAX_SPACE else TEXT
+        return WAIT
     rest = buf[after:]
     for follower in followers:
         if rest.startswith(follower):

@@ -50,6 +50,7 @@ from worker.core.run_constants import (
     JSON,
     KEY,
     LABEL,
+    LINE,
     LITERALS,
     LONG,
     MEMBERS,
@@ -249,16 +250,21 @@ class Parser:
             elif flags & OPEN and self._within(region, state, text):
                 return ([CallArguments(state.calls - 1, text)] if self.keeps_calls else []), state
         self.check(state)
-        run = Run(compiled, self.view, state, text)
-        while _HANDLERS[run.region](run):
-            pass
+        run = Run(compiled, self.view, state)
+        at, size = 0, len(text)
+        while at < size:
+            stop = at + run.room(size - at)
+            run.take(text[at:stop])
+            at = stop
+            while _HANDLERS[run.region](run):
+                pass
         run.flush()
         return run.events, run.state()
 
     def _within(self, region: int, state: ParserState, text: str) -> bool:
         """Whether text lies wholly inside a string of the arguments and is passed on as it is."""
         if region == VALUE:
-            plain = state.flags & STREAMING and not state.flags & (FRESH | SKIPPING)
+            plain = state.flags & STREAMING and not state.flags & (FRESH | SKIPPING | LINE)
             return bool(plain) and self.compiled.value_stop.search(text) is None
         inside = region == JSON or (region == MEMBERS and state.phase == json_regions.ARGUMENTS)
         return inside and state.mode == STRING and _STRING_STOP.search(text) is None
@@ -266,7 +272,8 @@ class Parser:
     def finish(self, state: ParserState, finish_reason: str) -> tuple[list[Event], ParserState]:
         """Events of the end of the output: what was held is said or dropped, an open call is ended."""
         self.check(state)
-        run = Run(self.compiled, self.view, state, "")
+        run = Run(self.compiled, self.view, state)
+        run.take("")
         run.ending = True
         run.reason = finish_reason
         if run.buf or run.region in (LABEL, VALUE):

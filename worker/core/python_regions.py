@@ -36,6 +36,7 @@ _NAME_BEGIN = re.compile(r"[A-Za-z_][\w.]*\Z")
 _KEYWORD = re.compile(r"[ \t\r\n]*([A-Za-z_]\w*)[ \t\r\n]*=(?!=)")
 _KEYWORD_BEGIN = re.compile(r"[A-Za-z_]\w*[ \t\r\n]*=?\Z")
 _VALUE_STOP = re.compile(r"""['"()\[\]{},]""")
+_STRING_STOP = {"'": re.compile(r"[\\\n']"), '"': re.compile(r'[\\\n"]')}
 _CLOSER = {"(": ")", "[": "]", "{": "}"}
 _WORDS = {"true": True, "false": False, "null": None}
 
@@ -107,10 +108,10 @@ def _calls(run: Run) -> bool | None:
             if char == "]" and not run.flags & UNDECIDED:
                 run.pos += 1
                 return _leave(run)
-            stop = buf.find("(", run.pos, run.pos + MAX_HEADER)
+            stop = buf.find("(", run.pos)
             if stop < 0:
                 rest = buf[run.pos :]
-                if not _NAME_BEGIN.match(rest.rstrip(SPACE)) or len(rest) >= MAX_HEADER:
+                if not _NAME_BEGIN.match(rest.rstrip(SPACE)) or run.over(run.pos, MAX_HEADER):
                     return None
                 return run.wait(run.pos) if not run.flags & UNDECIDED else _hold(run)
             name = buf[run.pos : stop].strip()
@@ -142,7 +143,7 @@ def _calls(run: Run) -> bool | None:
             keyword = _KEYWORD.match(buf, run.pos)
             if keyword is None or keyword.end() == len(buf):
                 rest = buf[run.pos :]
-                if len(rest) < MAX_HEADER and _KEYWORD_BEGIN.match(rest):
+                if not run.over(run.pos, MAX_HEADER) and _KEYWORD_BEGIN.match(rest):
                     return run.wait(run.pos)
                 return None
             run.pos = keyword.end()
@@ -198,7 +199,7 @@ def _value(run: Run) -> bool:
             pos += 1
         elif mode:
             quote = _QUOTES.get(mode, "'")
-            match = re.compile(rf"[\\\n{quote[0]}]").search(buf, pos)
+            match = _STRING_STOP[quote[0]].search(buf, pos)
             if match is None:
                 parts.append(buf[pos:])
                 pos = size

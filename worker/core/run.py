@@ -21,12 +21,15 @@ from worker.core.run_constants import (
     BODY_DROPPED,
     CALL_FLAGS,
     CONTENT,
+    FIELD_CAPS,
+    HELD_CAPS,
     MUTE,
     OPEN,
     OPENER,
     SECTION,
     SEEN,
     SEEN_REASONING,
+    SLICE,
     SPACE,
     STRIP,
 )
@@ -62,14 +65,14 @@ class Run:
         "value",
     )
 
-    def __init__(self, compiled: Compiled, request: RequestView, state: ParserState, text: str) -> None:
+    def __init__(self, compiled: Compiled, request: RequestView, state: ParserState) -> None:
         self.c = compiled
         self.request = request
         self.region = state.region
         self.flags = state.flags
-        self.buf = from_portable(state.held) + text if state.held else text
+        self.buf = ""
         self.pos = 0
-        self.held = ""
+        self.held = from_portable(state.held)
         self.calls = state.calls
         self.history = state.history
         self.name = from_portable(state.name)
@@ -110,11 +113,41 @@ class Run:
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
+    def take(self, text: str) -> None:
+        """Text for the regions, behind what was held. It must not be longer than `room`."""
+        self.buf = self.held + text if self.held else text
+        self.held = ""
+        self.pos = 0
+
+    def room(self, wanted: int) -> int:
+        """How much of the next `wanted` characters the regions may get at once, so that none passes a cap unseen.
+
+        Regions test lengths only when they are called. So each call ends, at the latest, where a length is one over
+        its cap; and where held text may join a field and carry it past the cap, each character is a call.
+        """
+        held = len(self.held)
+        if held + len(self.raw) + len(self.key) + len(self.value) + wanted <= SLICE:
+            return wanted
+        room = min(wanted, SLICE)
+        for cap in HELD_CAPS:
+            if held <= cap:
+                room = min(room, cap + 1 - held)
+        for size in (len(self.raw), len(self.key), len(self.value)):
+            for cap in FIELD_CAPS:
+                if size <= cap:
+                    room = min(room, max(cap + 1 - size - held, 1))
+                    break
+        return room
+
     def wait(self, start: int) -> bool:
         """Keep buf[start:] for the next step."""
         self.held = self.buf[start:]
         self.pos = len(self.buf)
         return False
+
+    def over(self, start: int, cap: int) -> bool:
+        """Whether buf[start:], where `start` is what would be held, is longer than one of `HELD_CAPS`."""
+        return len(self.buf) - start > cap
 
     def skip_space(self) -> str:
         """The next character that is not whitespace, "" if there is none; `pos` stands at it."""

@@ -58,11 +58,18 @@ CALL_FLAGS = OPEN | MUTE | WROTE | GOOD | BAD | UNDECIDED | HAS_ARGUMENTS | _VAL
 
 SPACE = " \t\r\n"
 
-MAX_SPACE = 64
-MAX_HEADER = 256
-MAX_UNDECIDED = 256
+# Caps, in code points. A region tests what it would hold with `Run.over`, and the length of a field of the run, by one
+# of the caps listed for it; `Run.room` sees to it that both happen at the same character however the output is cut.
+MAX_SPACE = MAX_SCALAR_VALUE = 64
+MAX_HEADER = MAX_UNDECIDED = 256
 MAX_VALUE = 16 * 1024
-MAX_SCALAR_VALUE = 64
+HELD_CAPS = (MAX_SPACE, MAX_HEADER)
+FIELD_CAPS = (MAX_HEADER, MAX_VALUE)
+"""Of `raw`, `key` and `value`."""
+
+SLICE = MAX_SPACE
+"""Longest text that regions get at once: no more than the least cap, so nothing can begin and overflow in one go."""
+
 MAX_KEYS = 64
 MAX_RECIPIENT = 64
 MAX_ELEMENTS = 128

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from schemas import keys
 from schemas.generate import GenerateChunk, GenerateResponse, GenerateStreamChoice, Usage
+from schemas.inspect import INSPECT
 from schemas.openai import (
     ChatCompletionChunk,
     CompletionChunk,
@@ -33,6 +34,7 @@ from schemas.state import REQUEST_STATE_VERSION, RequestState, StreamState
 from worker.core import step, validate
 from worker.core.calls import Models, derender_call
 from worker.core.errors import RequestError, SchemaError
+from worker.core.inspect import inspect_call
 from worker.core.model import Limits
 from worker.core.step import PreparedRequest
 
@@ -45,13 +47,15 @@ class Core:
     derender = staticmethod(step.derender)
     derender_completions = staticmethod(step.derender_completions)
     derender_call = staticmethod(derender_call)
+    inspect_call = staticmethod(inspect_call)
 
 
 class Entry(NamedTuple):
-    """One entry of an input stream, as Redis returns it."""
+    """One entry of an input stream, as Redis returns it. parts: the entries that a merged one stands for."""
 
     id: bytes
     fields: dict[bytes, bytes]
+    parts: tuple[Entry, ...] = ()
 
     @property
     def time_ms(self) -> int:
@@ -80,7 +84,7 @@ class Signal:
     index: int | None = None
 
 
-@dataclass
+@dataclass(slots=True)
 class Outcome:
     """What one entry changes.
 
@@ -336,7 +340,7 @@ class Session:
         if state.seq is not None and seq is not None:
             if seq <= state.seq:
                 return Outcome(open=opened, dropped="duplicate")
-            if seq != state.seq + 1:
+            if seq != state.seq + (len(entry.parts) or 1):
                 raise RequestError(f"entries of the request were lost: {seq} follows {state.seq}", param="seq")
         elif state.seq is not None and keys.CHUNK in entry.fields:
             raise RequestError("the request numbers its entries, but this one has no seq", param="seq")
@@ -437,6 +441,10 @@ class Session:
         if endpoint is not None and endpoint in self.others:
             return _last_reply(self.others[endpoint](endpoint, call, request_id=request_id, limits=self.limits))
         created = entry.time_ms // 1000
+        if endpoint == INSPECT:
+            return _last_reply(
+                self.core.inspect_call(self.models, call, request_id=request_id, created=created, limits=self.limits)
+            )
         answer = self.core.derender_call(
             self.models, call, endpoint=endpoint, request_id=request_id, created=created, limits=self.limits
         )
@@ -468,6 +476,13 @@ class _Run:
     before: the state that the entry found; `state` is the one after it, made once.
     """
 
+    # fmt: off
+    __slots__ = (
+        "active", "before", "choices", "core", "number", "replies", "request", "seq", "signals", "tokens", "unknown",
+        "usage_due",
+    )
+    # fmt: on
+
     def __init__(
         self, core: Core, request: PreparedRequest, before: RequestState, *, seq: int | None, time_ms: int
     ) -> None:
@@ -498,7 +513,9 @@ class _Run:
     def complete(self) -> bool:
         """Every choice of every prompt has finished."""
         choices = self.choices
-        return len(choices) == self.before.prompts * self.before.n and all(state.finish for state in choices.values())
+        if len(choices) != self.before.prompts * self.before.n:
+            return False
+        return "" not in [state.finish for state in choices.values()]
 
     def step(self, chunk: GenerateChunk, choice: GenerateStreamChoice, prompt: int) -> None:
         """One step of one choice; a choice that has finished only counts."""

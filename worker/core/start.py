@@ -16,6 +16,7 @@ from worker.core.run import RequestView, Run
 from worker.core.run_constants import (
     BETWEEN,
     LABEL,
+    MAX_HEADER,
     MESSAGE_HEADER,
     OPENER,
     REASONING,
@@ -155,9 +156,9 @@ def _in_messages(compiled: Compiled, view: RequestView, prompt: Sequence[int]) -
     begin = text.rfind(compiled.start)
     header = text[begin + len(compiled.start) :] if begin >= 0 else ""
     if compiled.message not in header:
-        return MESSAGE_HEADER, 0, "", header.removeprefix("assistant")
+        return MESSAGE_HEADER, 0, "", header.removeprefix("assistant")[:MAX_HEADER]
     header, _, rest = header.partition(compiled.message)
-    run = Run(compiled, view, ParserState(), "")
+    run = Run(compiled, view, ParserState())
     region = message_regions.body_of(run, header)
     if any(end in rest for end in compiled.body_ends):
         return MESSAGE_HEADER, 0, "", ""

@@ -281,7 +281,7 @@ def opened(run: Run) -> bool:
     start = run.pos
     char = run.skip_space()
     if not char:
-        if run.pos - start > MAX_SPACE:
+        if run.over(start, MAX_SPACE):
             run.pos = start
             return _reject(run)
         return run.wait(start)
@@ -312,7 +312,7 @@ def opened(run: Run) -> bool:
     match = c.header_end.find(rest)
     if match is None:
         hold = c.header_end.hold(rest, 0)
-        if _PROSE.match(rest[:hold]) or len(rest) > MAX_HEADER:
+        if _PROSE.match(rest[:hold]) or run.over(start, MAX_HEADER):
             run.pos = start
             return _reject(run)
         return run.wait(start)
@@ -372,7 +372,7 @@ def header(run: Run) -> bool:
     if match and not run.ending and c.header_abort.hold(run.buf, run.pos) < match.start():
         match = None  # what ends the header stands inside the beginning of what breaks it off
     if match is None:
-        if len(run.buf) - run.pos > MAX_HEADER:
+        if run.over(start, MAX_HEADER):
             run.flags |= MUTE
             run.region = AFTER
             return True
@@ -387,7 +387,8 @@ def header(run: Run) -> bool:
     if c.params is not None and c.params.escapes:
         name = unescape(name)
     run.name = name if len(name) <= MAX_HEADER else ""
-    run.id = (groups.get("id") or "").strip()
+    id_ = (groups.get("id") or "").strip()
+    run.id = id_ if len(id_) <= MAX_HEADER else ""
     if not run.name:
         run.flags |= MUTE
     arguments = c.tools.arguments if c.tools else None
@@ -429,10 +430,9 @@ def after(run: Run) -> bool:
     tools = c.tools
     assert tools is not None
     if isinstance(tools.arguments, Members) and not tools.arguments.array and run.flags & FRESH:
-        start = run.pos
         char = run.skip_space()
         if not char:
-            return run.wait(start)
+            return False
         if char == "{":
             run.end(bool(run.flags & GOOD))
             run.region = MEMBERS
