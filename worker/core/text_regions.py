@@ -326,7 +326,7 @@ def opened(run: Run) -> bool:
 def section(run: Run) -> bool:
     """Inside a section: calls, and anything else is dropped."""
     c = run.c
-    if run.flags & FRESH:  # right after the opener, where JSON may stand instead of calls
+    if run.flags & FRESH and c.or_members is not None:  # right after the opener, where JSON may stand instead of calls
         char = run.skip_space()
         if not char:
             return run.wait(run.pos)
