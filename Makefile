@@ -8,7 +8,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint check chaos bench lock clean redis
+.PHONY: help demo test lint check chaos bench lock clean redis valgrind browser
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,7 +16,7 @@ help: ## say what can be made
 demo: $(VENV)/.runtime ## replay recorded generations through an embedded worker and print the text
 	$(BIN)/derender demo $(ARGS)
 
-test: $(VENV)/.dev redis ## run the tests; ARGS goes to pytest
+test: $(VENV)/.dev redis valgrind ## run the tests; ARGS goes to pytest
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/.dev ## ruff: rules and format
@@ -64,6 +64,14 @@ $(VENV)/.dev: requirements/dev.txt pyproject.toml $(VENV)/.created
 redis:
 	@command -v redis-server >/dev/null || { $(call apt_install,redis-server); } \
 		|| echo "redis-server is missing: install Debian's package redis-server, or Redis >= 7.0 in another way" >&2
+
+valgrind:
+	@command -v valgrind >/dev/null || { $(call apt_install,valgrind); } \
+		|| echo "valgrind is missing: the test that counts instructions is skipped" >&2
+
+browser:
+	@command -v chromium >/dev/null || { $(call apt_install,chromium); } \
+		|| echo "chromium is missing: the test that resumes an EventSource in a browser is skipped" >&2
 
 # --- maintenance -----------------------------------------------------------------------------------------------------
 

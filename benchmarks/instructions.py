@@ -15,6 +15,7 @@ import platform
 import re
 import subprocess
 import sys
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,41 +26,47 @@ BASELINE = Path(__file__).with_name("instructions.json")
 TOLERANCE = 0.15
 """Growth that fails the guard; a test shows that 20 % more work trips it."""
 
-ROUNDS = (1, 6)
+GUARDED = ("plain", "logprobs", "json_call", "xml_call")
+ROUNDS = 5
 STEPS = 200
 WARM_UP = 100
 
 
-def work(name: str, rounds: int, extra: float = 0.0) -> None:
-    """Run the workload `rounds` times over the same STEPS one-token chunks; extra: a share of steps run twice."""
+def work(more: str, extra: float) -> None:
+    """Run each guarded workload once over the same STEPS one-token chunks, and one of them ROUNDS times more.
+
+    extra: a share of the steps that are run twice in those rounds.
+    """
     from benchmarks.bench_step import run_steps, state_at
 
-    workload = WORKLOADS[name]
-    request = workload.request()
-    ids = workload.ids(WARM_UP + STEPS)
-    state = state_at(request, workload, ids[:WARM_UP])
-    chunks = [workload.chunk(ids[at : at + 1]) for at in range(WARM_UP, WARM_UP + STEPS)]
-    for _ in range(rounds):
+    for name in GUARDED:
+        workload = WORKLOADS[name]
+        request = workload.request()
+        ids = workload.ids(WARM_UP + STEPS)
+        state = state_at(request, workload, ids[:WARM_UP])
+        chunks = [workload.chunk(ids[at : at + 1]) for at in range(WARM_UP, WARM_UP + STEPS)]
         run_steps(request, chunks, state, cold=True)
-        if extra:
+        for _ in range(ROUNDS if name == more else 0):
+            run_steps(request, chunks, state, cold=True)
             run_steps(request, chunks[: int(STEPS * extra)], state, cold=True)
 
 
-def count(name: str, *, extra: float = 0.0) -> int:
-    """Instructions per step. Raises RuntimeError where valgrind cannot run."""
-    few, many = (_total(name, rounds, extra) for rounds in ROUNDS)
-    return (many - few) // ((ROUNDS[1] - ROUNDS[0]) * STEPS)
-
-
-def _total(name: str, rounds: int, extra: float) -> int:
+@cache
+def _total(more: str, extra: float) -> int:
+    """Instructions of a whole process. Raises RuntimeError where valgrind cannot run."""
     command = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
-    command += [sys.executable, "-m", "benchmarks.instructions", "--work", name, str(rounds), str(extra)]
+    command += [sys.executable, "-m", "benchmarks.instructions", "--work", more, str(extra)]
     environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     match = re.search(r"I\s+refs:\s+([\d,]+)", done.stderr)
     if done.returncode != 0 or match is None:
         raise RuntimeError(f"valgrind failed ({done.returncode}): {done.stderr[-2000:]}")
     return int(match[1].replace(",", ""))
+
+
+def count(name: str, *, extra: float = 0.0) -> int:
+    """Instructions per step of a workload. Raises RuntimeError where valgrind cannot run."""
+    return (_total(name, extra) - _total("", 0.0)) // (ROUNDS * STEPS)
 
 
 def platform_key() -> str:
@@ -83,12 +90,12 @@ def excess(counts: dict[str, int], before: dict[str, int]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="store the counts as the baseline")
-    parser.add_argument("--work", nargs=3, metavar=("NAME", "ROUNDS", "EXTRA"), help=argparse.SUPPRESS)
+    parser.add_argument("--work", nargs=2, metavar=("MORE", "EXTRA"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.work:
-        work(args.work[0], int(args.work[1]), float(args.work[2]))
+        work(args.work[0], float(args.work[1]))
         return
-    counts = {name: count(name) for name in WORKLOADS}
+    counts = {name: count(name) for name in GUARDED}
     before = baseline() or {}
     for name, value in counts.items():
         change = f"{value / before[name] - 1:+.1%}" if name in before else "new"

@@ -23,7 +23,7 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: version(name) for name in PACKAGES},
         "commit": _commit(),
-        "command": " ".join(["python", *sys.argv]),
+        "command": " ".join(["python -m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]]),
     }
 
 

@@ -81,14 +81,21 @@ class Workload:
             {"request_id": "generate-tokens-1", "usage": None, "output_mode": "tokens", "choices": [choice]}
         )
 
-    def request(self) -> PreparedRequest:
-        chat = {"messages": [{"role": "user", "content": "go"}], "tools": TOOLS}
+    def response(self, length: int) -> bytes:
+        """The engine's whole answer of `length` tokens."""
+        choice = {"index": 0, "finish_reason": "length", "stop_reason": None, "token_ids": self.ids(length)}
+        return msgspec.json.encode({"request_id": "generate-tokens-1", "output_mode": "tokens", "choices": [choice]})
+
+    def context(self) -> bytes:
+        """The request as its producer publishes it."""
+        chat: dict[str, Any] = {"messages": [{"role": "user", "content": "go"}], "tools": TOOLS, "stream": True}
         if self.logprobs:
             chat |= {"logprobs": True, "top_logprobs": 2}
-        context = msgspec.convert(
-            {"kind": "chat", "chat_request": chat, "prompt_token_ids": _encode("<|im_start|>assistant\n")},
-            RequestContext,
-        )
+        prompt = _encode("<|im_start|>assistant\n")
+        return msgspec.json.encode({"kind": "chat", "chat_request": chat, "prompt_token_ids": prompt})
+
+    def request(self) -> PreparedRequest:
+        context = msgspec.json.decode(self.context(), type=RequestContext)
         return prepare(self.model(), context, request_id="bench-1", created=1_700_000_000)
 
     def model(self) -> Model:
@@ -123,6 +130,13 @@ WORKLOADS = {
         Workload(
             "json_call",
             'I see.\n</think>\n\n<tool_call>\n{"name": "write_file", "arguments": {"path": "a.txt", "text": "',
+            PROSE,
+            _JSON_TOOLS,
+        ),
+        Workload(
+            "reasoning_call",
+            "<think>\n" + PROSE * 4 + "\n</think>\n\n"
+            '<tool_call>\n{"name": "write_file", "arguments": {"path": "a.txt", "text": "',
             PROSE,
             _JSON_TOOLS,
         ),

@@ -15,6 +15,8 @@ VERBS = {
     "worker": "drain partitions: token ids in, OpenAI-compatible replies out",
     "replay": "publish a recorded generation",
     "tail": "follow the replies of requests",
+    "top": "watch partitions, workers and models",
+    "doctor": "check Redis, workers, tokenizers and permissions, and say what to mend",
     "demo": "replay real generations through an embedded Redis and a worker, in one process",
     "dead": "list, show and requeue the entries that could not be processed",
     "call": "derender JSON lines without Redis",
@@ -65,6 +67,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        # Whoever read our output has what it wanted; what is left to say at exit goes nowhere, without a traceback.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
 
 
 if __name__ == "__main__":

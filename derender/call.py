@@ -18,10 +18,11 @@ import msgspec
 
 from derender.__main__ import CommandError
 from schemas.openai import ErrorBody, ErrorInfo
+from worker.config import load_models_of
 from worker.core.calls import ENDPOINTS, Models, derender_call
 from worker.core.errors import RequestError
 from worker.core.model import Limits
-from worker.settings import ModelSettings, SettingsError, add_options, load, option
+from worker.settings import ModelSettings, SettingsError, add_options, option
 
 logger = logging.getLogger(__name__)
 
@@ -50,17 +51,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    settings = load(CallSettings, vars(args), environ)
-    if settings.tokenizer is None:
-        raise SettingsError("--tokenizer is needed: a folder with tokenizer.json, or an id")
-    from worker.tokenizer_cache import TokenizerError, load_models
+    settings, models = load_models_of(CallSettings, vars(args), environ)
+    if settings.config is None and settings.tokenizer is None:
+        raise SettingsError("--tokenizer is needed: a folder with tokenizer.json, or an id; or --config")
+    from worker.tokenizer_cache import ServedModels, TokenizerError
 
+    served = ServedModels(models)
     try:
-        models = load_models(settings)
+        if len(models) == 1:
+            served.preload()
+        answer_files(args.files, sys.stdout.buffer, sys.stderr, served.now, settings.endpoint)
     except TokenizerError as error:
         raise CommandError(str(error)) from None
-    try:
-        answer_files(args.files, sys.stdout.buffer, sys.stderr, models, settings.endpoint)
     except BrokenPipeError:
         sys.stderr.close()  # whoever read the answers has gone; nothing is left to say
         return 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from time import perf_counter
@@ -17,12 +18,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from gateway import calls, openai_front, streams
+from gateway import calls, inspect, openai_front, streams
 from gateway.backend import Backend
 from gateway.errors import HttpError, error_body, json_response
 from gateway.metrics import CONTENT_TYPE, Metrics
 from gateway.settings import GatewaySettings
 from producer.connection import UNREACHABLE
+from schemas.inspect import INSPECT
 from schemas.keys import PREFIX
 
 logger = logging.getLogger(__name__)
@@ -69,6 +71,12 @@ def create_app(url: str, settings: GatewaySettings, *, prefix: str = PREFIX, wai
         allow_headers=["authorization", "content-type", "last-event-id"],
         expose_headers=["x-request-id"],
     )
+    inspector = [
+        route(INSPECT, inspect.trace, "POST"),
+        route(INSPECT + "/{request_id:path}", inspect.live, "GET"),
+        Route("/inspector", inspect.to_page),
+        Route("/inspector/{name:path}", inspect.page),
+    ]
     return Starlette(
         routes=[
             *(route(path, calls.forward, "POST") for path in calls.POSTED),
@@ -78,6 +86,7 @@ def create_app(url: str, settings: GatewaySettings, *, prefix: str = PREFIX, wai
             route("/v1/streams/{request_id:path}", streams.resume, "GET"),
             route("/health", _health, "GET"),
             Route("/metrics", show_metrics),
+            *(inspector if settings.inspector else ()),
         ],
         middleware=[cors] if settings.cors_origin else [],
         exception_handlers={HTTPException: _http_exception, Exception: _unexpected},
@@ -111,6 +120,8 @@ def serve(url: str, settings: GatewaySettings, *, prefix: str, log_level: str) -
     """Run until SIGTERM or SIGINT."""
     import uvicorn
 
+    # uvicorn ends in good order, and then raises the signal again for whoever was there before it
+    signal.signal(signal.SIGTERM, lambda *_: None)
     options: dict[str, Any] = {"host": settings.host, "port": settings.port, "log_level": log_level}
     uvicorn.run(
         create_app(url, settings, prefix=prefix),

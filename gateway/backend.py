@@ -129,8 +129,8 @@ class Backend:
             async for reply in replies:
                 yield reply
         finally:
-            counted.streams -= 1
             await replies.aclose()  # type: ignore[attr-defined]
+            counted.streams -= 1
 
     async def pages(self, request_id: str, last: int) -> AsyncIterator[list[Reply]]:
         """Replies 1 to `last`, some at a time. Raises what UNREACHABLE names."""

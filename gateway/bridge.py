@@ -116,9 +116,13 @@ class _Call:
             running.discard(-1 if index is None else index)
         self._cancel()
 
+    def over(self, number: int) -> bool:
+        """Whether the engine call of a prompt is to end."""
+        return self.gone or not self._running[number]
+
     def _cancel(self) -> None:
-        for task, running in zip(self.tasks, self._running, strict=False):
-            if self.gone or not running:
+        for number, task in enumerate(self.tasks):
+            if self.over(number):
                 task.cancel()
 
 
@@ -135,7 +139,7 @@ class Bridge:
         self._slots = asyncio.Semaphore(settings.concurrency)
         self._serving: dict[asyncio.Task[None], Taken] = {}
         self._calls: dict[str, _Call] = {}
-        self._waiting: dict[bytes, Taken] = {}  # taken, and the engine has said nothing yet
+        self._waiting: dict[tuple[int, bytes], Taken] = {}  # taken, and the engine has said nothing yet
         self._room = asyncio.Event()
         self._stopping = asyncio.Event()
 
@@ -214,16 +218,16 @@ class Bridge:
             await self._persist("signals", step)
 
     def _start(self, taken: Taken) -> None:
-        if taken.entry_id in self._waiting or taken.request_id in self._calls:
+        if taken.place in self._waiting or taken.request_id in self._calls:
             return
-        self._waiting[taken.entry_id] = taken
+        self._waiting[taken.place] = taken
         task = asyncio.create_task(self._serve(taken))
         self._serving[task] = taken
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         taken = self._serving.pop(task)
-        self._waiting.pop(taken.entry_id, None)
+        self._waiting.pop(taken.place, None)
         self._calls.pop(taken.request_id, None)
         self._room.set()
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -300,7 +304,7 @@ class Bridge:
             if not await self.queue.settle(call.taken):
                 raise Superseded
             call.started = True
-            self._waiting.pop(call.taken.entry_id, None)
+            self._waiting.pop(call.taken.place, None)
 
     async def _stream_one(self, call: _Call, stream: RequestStream, prompt: int | None, body: dict[str, Any]) -> None:
         async def read(response: httpx.Response) -> bytes:
@@ -314,6 +318,8 @@ class Bridge:
                     raise EngineFailed(data)
                 if not call.started:
                     await self._begin(call)
+                if call.over(prompt or 0):  # a cancellation may get lost, see `end`
+                    return b""
                 await stream.chunk(data, prompt=prompt, wait=False)
             raise httpx.RemoteProtocolError("the stream has no end")
 
@@ -368,7 +374,7 @@ class Bridge:
         if call is None or not call.started:
             if not await self.queue.settle(taken):
                 raise Superseded
-            self._waiting.pop(taken.entry_id, None)
+            self._waiting.pop(taken.place, None)
         if taken.context is not None:
             stream = await self.producer.open(taken.request_id, taken.context)
         stream = stream or RequestStream(self.producer, taken.request_id, seq=1)

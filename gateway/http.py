@@ -59,7 +59,10 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
 
 
 class EventStream(Response):
-    """Server-sent events. When the client goes away the events are closed and `on_gone` is called."""
+    """Server-sent events. `on_gone` is called when the client goes away before the end, `on_close` in any case.
+
+    Not left to the events themselves: a generator that was never started runs none of its own clean-up.
+    """
 
     def __init__(
         self,
@@ -67,12 +70,14 @@ class EventStream(Response):
         *,
         headers: dict[str, str] | None = None,
         on_gone: Callable[[], Awaitable[None]] | None = None,
+        on_close: Callable[[], None] = lambda: None,
     ) -> None:
         self.status_code = 200
         self.background = None
         self.init_headers(EVENT_HEADERS | (headers or {}))
         self.events = events
         self.on_gone = on_gone
+        self.on_close = on_close
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sending, gone = asyncio.create_task(self._send(send)), asyncio.create_task(until_gone(receive))
@@ -85,6 +90,7 @@ class EventStream(Response):
         finally:
             await end(sending, gone)
             await self.events.aclose()  # type: ignore[attr-defined]
+            self.on_close()
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})

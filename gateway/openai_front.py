@@ -49,7 +49,10 @@ async def completion(backend: Backend, request: Request) -> Response:
 async def _complete(backend: Backend, request: Request, kind: Kind, render: str, request_id: str) -> Response:
     body = await json_body(request, backend.settings.max_body_bytes)
     rendered = await unless_gone(request.receive, backend.call(render, body, request_id=request_id))
-    asked = _peek_decoder.decode(body)  # the worker has found nothing wrong with it
+    try:
+        asked = _peek_decoder.decode(body)
+    except msgspec.ValidationError as error:  # of `detach`: the rest the worker has looked at
+        refuse(400, str(error), param="detach")
     work = _Generation(backend, kind, request_id, body, rendered)
     if asked.stream:
         return await work.stream(request, detach=bool(asked.detach))
@@ -132,20 +135,20 @@ class _Generation:
                 raise
             kept = stack.pop_all()
         return EventStream(
-            events(self.backend, self._replies(kept, waiter, first), end=DONE),
+            events(self.backend, self._replies(waiter, first), end=DONE),
             headers={"x-request-id": self.request_id},
             on_gone=gone,
+            on_close=kept.close,
         )
 
-    async def _replies(self, kept: ExitStack, waiter: Waiter, first: list[Reply]) -> AsyncIterator[list[Reply]]:
-        with kept:
-            if first:
-                yield first
-                if first[-1].done is not None:
-                    return
-            try:
-                async for batch in from_mailbox(self.backend, self.request_id, waiter):
-                    yield batch
-            except TimeoutError:
-                await self.backend.abort(self.request_id)
-                raise
+    async def _replies(self, waiter: Waiter, first: list[Reply]) -> AsyncIterator[list[Reply]]:
+        if first:
+            yield first
+            if first[-1].done is not None:
+                return
+        try:
+            async for batch in from_mailbox(self.backend, self.request_id, waiter):
+                yield batch
+        except TimeoutError:
+            await self.backend.abort(self.request_id)
+            raise

@@ -24,6 +24,7 @@ class GatewaySettings:
     heartbeat_s: float = _option(15.0, "a comment goes out on a silent event stream this often")
     max_backlog: int = _option(10_000, "a partition with more unprocessed entries is answered with 503")
     cors_origin: tuple[str, ...] = _option((), "origin of web pages that may call; repeatable; *: all")
+    inspector: bool = _option(True, "serve the inspector page; off where strangers can reach the gateway")
     queue: tuple[str, ...] = _option((), "MODEL=NAME: requests for MODEL go to the bridges of queue NAME; repeatable")
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from redis.asyncio import ConnectionPool
 from redis.asyncio import Redis as Redis
 from redis.exceptions import BusyLoadingError, ConnectionError, ReadOnlyError, TimeoutError
+from redis.exceptions import RedisError as RedisError
 from redis.exceptions import ResponseError as ResponseError
 
 from schemas import keys

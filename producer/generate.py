@@ -40,6 +40,11 @@ class Taken(NamedTuple):
     context: bytes | None
     deliveries: int = 1
 
+    @property
+    def place(self) -> tuple[int, bytes]:
+        """What no other entry has: ids repeat between partitions."""
+        return self.partition, self.entry_id
+
 
 class GenerateQueue:
     """The generate streams of all partitions, as one bridge sees them.
@@ -85,9 +90,14 @@ class GenerateQueue:
 
     async def claim(self, idle_ms: int, *, count: int) -> list[Taken]:
         """Requests whose bridge has said nothing for `idle_ms`."""
-        found = []
+        found: list[Taken] = []
         for partition, stream in enumerate(self._streams):
-            answer = await self.redis.xautoclaim(stream, keys.BRIDGES, self.consumer, idle_ms, count=count)
+            try:
+                answer = await self.redis.xautoclaim(stream, keys.BRIDGES, self.consumer, idle_ms, count=count)
+            except ResponseError as error:
+                if "NOGROUP" not in str(error):
+                    raise
+                return found  # the database was emptied: `take` makes the group again
             for id_, fields in answer[1]:
                 pending = await self.redis.xpending_range(stream, keys.BRIDGES, min=id_, max=id_, count=1)
                 deliveries = int(pending[0]["times_delivered"]) if pending else 1

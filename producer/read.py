@@ -231,7 +231,7 @@ class Reader:
                 for key, entries in answer or ():
                     for followed in self._followed.get(key, ()):
                         if _number(followed.last) < _number(cursors[key]):
-                            continue  # came during this read and wants more than was asked for: the next one
+                            continue  # came during this read, and is further back: the next one is for it too
                         fresh = [entry for entry in entries if _number(entry[0]) > _number(followed.last)]
                         if fresh:
                             followed.last = fresh[-1][0]

@@ -103,6 +103,11 @@ class Keys:
         self.config = f"{prefix}:config"
         self.workers = f"{prefix}:workers"
         self.jobs = f"{prefix}:jobs"
+        self.models = f"{prefix}:models"
+
+    def report(self, token: str) -> str:
+        """String with a TTL: what the worker of this name says of itself."""
+        return f"{self.prefix}:report:{token}"
 
     def of(self, partition: int, name: str) -> str:
         return f"{self.prefix}:{{{partition}}}:{name}"

@@ -53,12 +53,12 @@ class ParserState(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
     name, id: of a call whose begin was not said yet.
     phase, mode, stack, scalar: scanners inside arguments; key: member or parameter being read; kind: its types.
     value: a value that has to be complete before it can be typed, or arguments that came before their name.
-    raw: output that may be a call or text, as it was written.
+    raw: output that may be a call or text, as it was written; the names of open elements.
     seen: 4-byte hashes of the parameters of the open call.
     """
 
-    region: Annotated[int, Meta(ge=0, lt=20)] = 0
-    flags: Annotated[int, Meta(ge=0, lt=2**20)] = 0
+    region: Annotated[int, Meta(ge=0, lt=21)] = 0
+    flags: Annotated[int, Meta(ge=0, lt=2**23)] = 0
     held: str = ""
     calls: Offset = 0
     history: Offset = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,10 +19,13 @@ import msgspec
 
 from schemas import keys
 from schemas.state import REQUEST_STATE_VERSION, RequestState
-from worker.core.errors import RequestError, StateMismatch
+from worker.core.coalesce import coalesce
+from worker.core.errors import ModelNotLoaded, RequestError, StateMismatch
 from worker.core.session import Entry, InternalError, Open, Outcome, Session
+from worker.core.versions import read_request_state
 from worker.streams import LANES, UNREACHABLE, Backoff, Commands, Moved, Partition, RedisError
 from worker.tasks import end, seen
+from worker.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +33,12 @@ BATCH_ENTRIES = 64
 BATCH_BYTES = 1024 * 1024
 SLICE_S = 0.005
 """Work between two publishes, and so between two turns of the event loop: no partition waits longer for another."""
+
+BULK_SLICE_S = 0.0005
+BULK_ENTRIES = 16
+BULK_PAUSE_MS = 50
+"""While live chunks come: work on whole responses in one turn, how many are read at once, and how long a wait for live
+chunks may keep the next response waiting."""
 
 MAX_ATTEMPTS = 3
 """How many workers may die at one entry; the next one moves it to the dead letters unread."""
@@ -61,6 +70,7 @@ class Rules:
     block_ms: int = 1000
     cached_requests: int = 1024
     owner_keys: bool = True
+    coalesce: bool = False
 
 
 @dataclass
@@ -78,6 +88,25 @@ class Counts:
     poison: int = 0
     timeouts: int = 0
     lost: int = 0
+    chunks: int = 0
+    tokens: int = 0
+    unknown_ids: int = 0
+    taken: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+
+
+class Committed(NamedTuple):
+    """One published batch. step_s: CPU and wall time of its steps; oldest_ms: id of its first entry, Redis' clock;
+    state_bytes: its largest stored state, 0 where it stored none."""
+
+    partition: int
+    entries: int
+    step_s: float
+    oldest_ms: int
+    state_bytes: int
 
 
 class _Broken(NamedTuple):
@@ -109,6 +138,7 @@ class Drain:
     """Drains one partition until `leave()` says so.
 
     leave: asked between batches; true when the worker stops or the partition belongs to another one.
+    on_commit: told of each batch after it was published.
     """
 
     def __init__(
@@ -119,12 +149,17 @@ class Drain:
         *,
         leave: Callable[[], bool] = lambda: False,
         counts: Counts | None = None,
+        turns: Turns | None = None,
+        on_commit: Callable[[Committed], None] | None = None,
     ) -> None:
         self.partition = partition
         self.session = session
         self.rules = rules
         self.leave = leave
         self.counts = counts or Counts()
+        self.turns = turns or Turns()
+        self.on_commit = on_commit
+        self.active = False  # between taking the partition and leaving it
         self.lanes = {name: _Lane(name) for name in LANES}
         self._known = False  # the cursors are what Redis has, the caches belong to them
         self._open: OrderedDict[bytes, Open | _Broken | None] = OrderedDict()
@@ -132,6 +167,9 @@ class Drain:
         self._lost = False  # the owner key is someone else's
         self._last_sweep = 0.0
         self._scan_cursor = 0
+        self._ahead: asyncio.Task[None] | None = None  # a read of live chunks that is under way
+        self._ticket: asyncio.Future[None] | None = None  # for a turn at whole responses
+        self._epoch = 0  # counts what was forgotten: a read that began before it is of no use
 
     # --- ownership ----------------------------------------------------------------------------------------------------
 
@@ -143,6 +181,8 @@ class Drain:
         if self.rules.owner_keys and not await self.partition.take():
             return False
         self._lost = False
+        self.active = True
+        self.counts.taken += 1
         for lane in self.lanes.values():
             lane.counted = False
         renewal = asyncio.create_task(self._renew()) if self.rules.owner_keys else None
@@ -171,6 +211,11 @@ class Drain:
                         await self.partition.forgive(lane.name, lane.cursor)
             return True
         finally:
+            self.active = False
+            self._give_back()
+            if self._ahead is not None:
+                await end(self._ahead)
+                self._ahead = None
             if renewal is not None:
                 await end(renewal)
                 release = asyncio.ensure_future(self.partition.release())
@@ -190,6 +235,8 @@ class Drain:
     def forget(self) -> None:
         """Drop everything that may be out of date."""
         self._known = False
+        self._epoch += 1
+        self._give_back()
         self._open.clear()
         self._status.clear()
         for lane in self.lanes.values():
@@ -224,22 +271,52 @@ class Drain:
         """Live chunks first, then one slice of whole work, so that a burst of it does not stand before live tokens."""
         live, bulk = self.lanes["chunks"], self.lanes["bulk"]
         if not live.buffer:
-            await self._read(block=not bulk.buffer)
+            if self._ahead is None and not bulk.buffer:
+                await self._read(block_ms=self.rules.block_ms)
+            else:
+                await self._read_beside(live, bulk)
         if live.buffer:
+            self.turns.live()
             await self._slice(live)
         if bulk.buffer:
-            await self._slice(bulk)
-        if not live.buffer and not bulk.buffer:
+            ticket = self._ticket = self._ticket or self.turns.ask()
+            if ticket.done():
+                await self._slice(bulk)
+        elif not live.buffer and self._ahead is None:
             await self._sweep()
 
-    async def _read(self, *, block: bool) -> None:
-        lanes = [lane for lane in self.lanes.values() if not lane.buffer]
+    async def _read_beside(self, live: _Lane, bulk: _Lane) -> None:
+        """Wait for live chunks or for our turn to work on whole responses, whichever comes first."""
+        if self._ahead is None:
+            self._ahead = asyncio.create_task(self._read(only="chunks", block_ms=BULK_PAUSE_MS))
+        if not bulk.buffer:
+            await self._read(only="bulk")
+        if bulk.buffer:
+            ticket = self._ticket = self._ticket or self.turns.ask()
+            await asyncio.wait([ticket, self._ahead], return_when=asyncio.FIRST_COMPLETED)
+        else:
+            await asyncio.wait([self._ahead])
+        if self._ahead.done():
+            ahead, self._ahead = self._ahead, None
+            await ahead
+
+    def _give_back(self) -> None:
+        if self._ticket is not None:
+            self.turns.give_back(self._ticket)
+            self._ticket = None
+
+    async def _read(self, *, only: str | None = None, block_ms: int | None = None) -> None:
+        """Fill the buffers that are empty. only: of this lane. block_ms: wait so long for one entry; None: do not."""
+        lanes = [lane for lane in self.lanes.values() if not lane.buffer and only in (None, lane.name)]
         largest = max(lane.entry_bytes for lane in lanes)
         count = max(1, min(BATCH_ENTRIES, int(BATCH_BYTES / largest))) if largest else BATCH_ENTRIES
+        if only == "bulk" and self.turns.somebody_is_live:
+            count = min(count, BULK_ENTRIES)
+        epoch = self._epoch
         cursors = {lane.name: lane.cursor for lane in lanes}
-        for name, entries in (
-            await self.partition.read(cursors, count=count, block_ms=self.rules.block_ms if block else None)
-        ).items():
+        for name, entries in (await self.partition.read(cursors, count=count, block_ms=block_ms)).items():
+            if epoch != self._epoch:
+                return  # read from a cursor that we have left
             lane = self.lanes[name]
             lane.buffer.extend(entries)
             lane.entry_bytes = 0.5 * lane.entry_bytes + 0.5 * sum(map(_size, entries)) / len(entries)
@@ -255,17 +332,47 @@ class Drain:
         entries = [lane.buffer[i] for i in range(min(limit, len(lane.buffer)))]
         await self._load(entries)
         batch = _Batch(self.partition, self.rules)
-        until = perf_counter() + SLICE_S
-        for entry in entries:
+        short = lane.name == "bulk" and self.turns.somebody_is_live
+        limit_s = BULK_SLICE_S if short else SLICE_S
+        merge = self.rules.coalesce and lane.name == "chunks" and len(entries) > 1
+        start = perf_counter()
+        for entry in coalesce(entries, self._next_seq) if merge else entries:
+            try:
+                outcome = self._fold(entry)
+            except ModelNotLoaded as missing:
+                if batch.entries and not merge:
+                    break  # commit what is done; this entry comes first in the next slice
+                self.forget()  # also what was folded in another order
+                await missing.load()
+                return
+            if entry.parts and (outcome.dead is not None or outcome.dropped is not None):
+                self._fold_parts(lane, batch, entry)
+                continue
+            batch.add(lane.name, entry, outcome)
+            self._remember(entry, outcome)
+            if not merge and (batch.bytes > BATCH_BYTES or perf_counter() - start > limit_s):
+                break
+        if merge:
+            batch.last = entries[-1].id
+        batch.step_s = perf_counter() - start
+        await self._commit(lane, batch)
+
+    def _next_seq(self, id_: bytes) -> int | None:
+        opened = self._open.get(id_)
+        return None if opened is None or opened.state.seq is None else opened.state.seq + 1
+
+    def _fold_parts(self, lane: _Lane, batch: _Batch, merged: Entry) -> None:
+        """Something is wrong in a merged entry: take its parts one by one, so that only the wrong one is refused."""
+        for entry in merged.parts:
             outcome = self._fold(entry)
             batch.add(lane.name, entry, outcome)
             self._remember(entry, outcome)
-            if batch.bytes > BATCH_BYTES or perf_counter() > until:
-                break
-        await self._commit(lane, batch)
 
     async def _commit(self, lane: _Lane, batch: _Batch) -> None:
         """Publish a batch; meanwhile the next entries are read, which is wasted when the publish fails."""
+        if lane.name == "bulk":
+            self._give_back()
+        oldest_ms = lane.buffer[0].time_ms
         for _ in range(batch.entries):
             lane.buffer.popleft()
         source, lane.cursor = lane.cursor, batch.last
@@ -273,7 +380,7 @@ class Drain:
         if lane.buffer or lane.name != "chunks":
             refused = await publish
         else:
-            ahead = asyncio.ensure_future(self._read(block=False))
+            ahead = asyncio.ensure_future(self._read())
             ahead.add_done_callback(seen)  # where the publish fails too, nobody awaits it
             try:
                 refused = await publish
@@ -290,6 +397,13 @@ class Drain:
         counts.dead += batch.dead
         counts.dropped += batch.dropped
         counts.refused += len(refused)
+        counts.chunks += batch.chunks
+        counts.tokens += batch.tokens
+        counts.unknown_ids += batch.unknown
+        counts.outcomes.update(batch.outcomes)
+        counts.errors.update(batch.errors)
+        if self.on_commit is not None:
+            self.on_commit(Committed(self.partition.number, batch.entries, batch.step_s, oldest_ms, batch.state_bytes))
         for line in refused:
             logger.error("partition %d: %s", self.partition.number, line)
         for cache in (self._open, self._status):
@@ -326,6 +440,8 @@ class Drain:
                 self._open.move_to_end(id_)
             elif keys.valid_request_id(id_.decode("ascii", "replace")):
                 missing[id_] = None
+        self.counts.cache_misses += len(missing)
+        self.counts.cache_hits += len(entries) - len(missing)
         if not missing:
             return
         found = await self.partition.lookup(list(missing))
@@ -339,20 +455,21 @@ class Drain:
     async def _restore(self, request_id: str, raw: bytes, context: bytes | None) -> Open | _Broken:
         """An open request as another worker (or an evicted cache) left it."""
         try:
-            state = _state_decoder.decode(raw)
-            if state.version != REQUEST_STATE_VERSION:
-                raise StateMismatch(f"stored state has version {state.version}, this worker {REQUEST_STATE_VERSION}")
-        except (msgspec.DecodeError, StateMismatch) as error:
+            state = read_request_state(raw)
+        except StateMismatch as error:
             last = await self.partition.last_reply(request_id)
             state = RequestState(version=REQUEST_STATE_VERSION, digest="", created=0, active=0, replies=last)
-            return _Broken(state, InternalError(f"stored state cannot be read: {error}"))
+            return _Broken(state, InternalError(error.message))
         if context is None:
             return _Broken(state, InternalError("the stored context of the request is missing"))
         self.counts.resumed += 1
-        try:
-            return self.session.resume(request_id, state, context)
-        except RequestError as error:
-            return _Broken(state, error)
+        while True:
+            try:
+                return self.session.resume(request_id, state, context)
+            except ModelNotLoaded as missing:
+                await missing.load()
+            except RequestError as error:
+                return _Broken(state, error)
 
     def _fold(self, entry: Entry) -> Outcome:
         id_ = entry.fields.get(keys.REQUEST, b"")
@@ -362,6 +479,8 @@ class Drain:
         for attempt in range(1, STEP_TRIES + 1):
             try:
                 return self.session.fold(entry, opened, status)
+            except ModelNotLoaded:
+                raise
             except Exception as error:  # noqa: BLE001  whatever the step raises costs its own request only
                 # The type alone: messages and tracebacks may quote what the model said.
                 logger.error(
@@ -428,13 +547,24 @@ class _Batch:
         self.rules = rules
         self.last = b""
         self.entries = self.replies = self.bytes = self.dead = self.dropped = 0
+        self.chunks = self.tokens = self.unknown = self.state_bytes = 0
+        self.step_s = 0.0
+        self.outcomes: list[str] = []
+        self.errors: list[str] = []
         self._commands = Commands()
         self._states: dict[bytes, RequestState] = {}
 
     def add(self, lane: str, entry: Entry, outcome: Outcome) -> None:
         self.last = entry.id
-        self.entries += 1
+        self.entries += len(entry.parts) or 1
         self.dropped += outcome.dropped is not None
+        self.chunks += keys.CHUNK in entry.fields
+        self.tokens += outcome.tokens
+        self.unknown += outcome.unknown
+        if outcome.closed is not None:
+            self.outcomes.append(outcome.closed)
+        if outcome.error is not None:
+            self.errors.append(outcome.error)
         id_ = entry.fields.get(keys.REQUEST, b"")
         if outcome.dropped is None and (outcome.replies or outcome.open or outcome.closed):
             self._request(id_, outcome)
@@ -490,6 +620,7 @@ class _Batch:
         """All commands; the state of a request is written once, as the last of its entries left it."""
         if self._states:
             words = [part for id_, state in self._states.items() for part in (id_, _encode(state))]
+            self.state_bytes = max(map(len, words[1::2]))
             self._commands.add("HSET", self.partition.names.open(self.partition.number), *words)
             self._states = {}
         return self._commands

@@ -8,14 +8,19 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
 
 from schemas.keys import Keys
+from schemas.report import ModelReport
+from schemas.state import REQUEST_STATE_VERSION, STATE_VERSION
 from worker.core.calls import Models
 from worker.core.session import Session
 from worker.drain import Counts, Drain, Rules
 from worker.jobs import PartitionJobs
+from worker.report import Reporter
 from worker.settings import Settings, shown_url
 from worker.streams import (
     UNREACHABLE,
@@ -28,6 +33,11 @@ from worker.streams import (
     connect,
     settle_config,
 )
+from worker.turns import Turns
+
+if TYPE_CHECKING:
+    from worker.metrics import Metrics
+from worker.tasks import end
 
 logger = logging.getLogger(__name__)
 
@@ -46,25 +56,38 @@ def rules(settings: Settings, *, block_ms: int = 1000) -> Rules:
         reply_to_cap=settings.reply_to_cap,
         block_ms=block_ms,
         owner_keys=settings.owner_keys,
+        coalesce=settings.coalesce,
     )
 
 
 class WorkerProcess:
     """A worker: its place among the others, its partitions, its connection.
 
-    redis, reader: clients; by default made from the settings, one client for fakeredis.
+    redis, reader: clients; by default made from the settings, one client for fakeredis. reports: what is served.
     """
 
     def __init__(
-        self, settings: Settings, models: Models, *, redis: Redis | None = None, session: Session | None = None
+        self,
+        settings: Settings,
+        models: Models,
+        *,
+        redis: Redis | None = None,
+        session: Session | None = None,
+        reports: Callable[[], Sequence[ModelReport]] = tuple,
     ) -> None:
         self.settings = settings
         self.session = session or Session(models)
         self.redis = redis or connect(settings.redis_url)
         self.reader = redis or connect(settings.redis_url)
         self.names = Keys(settings.key_prefix)
-        self.token = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
+        self.token = (
+            f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}:{REQUEST_STATE_VERSION}.{STATE_VERSION}"
+        )
         self.counts = Counts()
+        self.turns = Turns()
+        self.reports = reports
+        self.metrics: Metrics | None = None
+        self._drains: dict[int, Drain] = {}
         self.rules = rules(settings, block_ms=min(1000, int(settings.lease_s * 500)))
         self.jobs: PartitionJobs | None = None
         self.partitions = 0  # known once ready
@@ -79,11 +102,53 @@ class WorkerProcess:
         """Work until `stop`. Raises StartError when Redis cannot be used; later it waits for Redis instead."""
         try:
             self.partitions = await self._settle()
-            await self._serve(self.partitions)
+            async with self._reporting():
+                await self._serve(self.partitions)
         finally:
             for client in {id(self.redis): self.redis, id(self.reader): self.reader}.values():
                 with suppress(RedisError, OSError):
                     await client.aclose()
+
+    @asynccontextmanager
+    async def _reporting(self) -> AsyncIterator[None]:
+        """Metrics and reports while there is work; the report is taken back at the end. Raises StartError."""
+        unserve = self._serve_metrics()
+        reporter = asyncio.create_task(self._reporter().run())
+        try:
+            yield
+        finally:
+            await end(reporter)
+            unserve()
+            with suppress(RedisError, OSError):
+                await self.redis.delete(self.names.report(self.token))
+
+    def _reporter(self) -> Reporter:
+        return Reporter(
+            self.redis,
+            self.names,
+            self.token,
+            self.counts,
+            version=own_version(),
+            drains=self._drains.values,
+            models=self.reports,
+            metrics=self.metrics,
+            partitions=self.partitions,
+        )
+
+    def _serve_metrics(self) -> Callable[[], None]:
+        """Returns what stops it. Raises StartError."""
+        port, host = self.settings.metrics_port, self.settings.metrics_host
+        if port is None:
+            return lambda: None
+        try:
+            from worker.metrics import Metrics
+        except ImportError as error:
+            raise StartError(f"--metrics-port needs prometheus-client, of the extra worker: {error}") from None
+        self.metrics = Metrics()
+        try:
+            return self.metrics.serve(port, host)
+        except OSError as error:
+            raise StartError(f"metrics cannot be served at {host}:{port}: {error.strerror or error}") from None
 
     async def _settle(self) -> int:
         url = shown_url(self.settings.redis_url)
@@ -146,7 +211,15 @@ class WorkerProcess:
                 lease_ms=lease_ms,
                 dead_cap=self.settings.dead_cap,
             )
-            drain = Drain(partition, self.session, self.rules, leave=lambda: not jobs.mine(number), counts=self.counts)
+            drain = self._drains[number] = Drain(
+                partition,
+                self.session,
+                self.rules,
+                leave=lambda: not jobs.mine(number),
+                counts=self.counts,
+                turns=self.turns,
+                on_commit=self.metrics.batch if self.metrics else None,
+            )
             return await drain.run()
 
         jobs = PartitionJobs(
@@ -167,17 +240,26 @@ def set_up_logging(level: str) -> None:
     logging.getLogger("arq").setLevel(logging.WARNING if level != "debug" else logging.DEBUG)
 
 
+def own_version() -> str:
+    """Version of the installed package; of a checkout that is not installed, none is known."""
+    try:
+        return version("derender")
+    except PackageNotFoundError:
+        return "not installed"
+
+
 def run_worker(
     settings: Settings,
     models: Models,
     *,
+    reports: Callable[[], Sequence[ModelReport]] = tuple,
     session: Session | None = None,
     on_start: Callable[[WorkerProcess], None] | None = None,
 ) -> None:
     """Run a worker until SIGTERM or SIGINT. Raises StartError."""
 
     async def main() -> None:
-        process = WorkerProcess(settings, models, session=session)
+        process = WorkerProcess(settings, models, session=session, reports=reports)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, process.stop)

@@ -152,18 +152,18 @@ def _render_jinja() -> Callable[..., Any]:
 class Renderer:
     """Answers the endpoints that need a tokenizer and no generated ids: the two of `render`, and `/v1/models`.
 
-    models: served name -> model. templates: model's name -> how its prompts are written. lookup: the model of a name
-    that a request may use.
+    lengths: served name -> longest prompt + output, in tokens. template: how the prompts of a model (by its own name)
+    are written. lookup: the model of a name that a request may use.
     """
 
     def __init__(
         self,
-        models: Mapping[str, Model],
-        templates: Mapping[str, Template],
+        lengths: Mapping[str, int | None],
+        template: Callable[[str], Template],
         lookup: Callable[[str | None], Model],
     ) -> None:
-        self._models = models
-        self._templates = templates
+        self._lengths = lengths
+        self._template = template
         self._lookup = lookup
         _render_jinja()  # now, and not while live tokens wait
 
@@ -171,7 +171,7 @@ class Renderer:
         """The JSON answer to one call. Raises RequestError."""
         match endpoint:
             case "/v1/models":
-                cards = [_ModelCard(name, model.limits.max_model_len) for name, model in self._models.items()]
+                cards = [_ModelCard(name, length) for name, length in self._lengths.items()]
                 return _encode(_ModelList(cards))
             case "/v1/chat/completions/render":
                 return _encode(self._render_chat(body, request_id, limits))
@@ -183,7 +183,7 @@ class Renderer:
         validate.check_chat(validate.decode(_chat_schema, body, limits))
         request = validate.decode(_chat, body, limits)
         model = self._lookup(request.model)
-        template = self._templates[model.name]
+        template = self._template(model.name)
         kwargs = _template_kwargs(model, request)
         text = _apply(template, request, kwargs)
         ids = model.vocabulary.tokenizer.encode(text, add_special_tokens=bool(request.add_special_tokens)).ids
@@ -215,7 +215,7 @@ class Renderer:
         prompts = _prompts(request.prompt)
         if len(prompts) > MAX_PROMPTS:
             raise RequestError(f"{len(prompts)} prompts are over the limit of {MAX_PROMPTS}", param="prompt")
-        template = self._templates[model.name]
+        template = self._template(model.name)
         special = request.add_special_tokens is not False
         rendered = []
         for number, prompt in enumerate(prompts):
@@ -326,9 +326,8 @@ def _call(call: Any, path: str) -> dict[str, Any]:
 
 
 def _sampling(request: _Chat | _Completion, template: Template) -> dict[str, Any]:
-    params = {
-        name: template.generation_config[name] for name in _GENERATION_CONFIG if name in template.generation_config
-    }
+    defaults = template.generation_config
+    params = {name: defaults[name] for name in _GENERATION_CONFIG if defaults.get(name) is not None}
     for name in _SAMPLING:
         value = getattr(request, name)
         if value is not None:

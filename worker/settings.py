@@ -60,16 +60,19 @@ class RedisSettings:
 class ModelSettings:
     """The served model: the same options for `worker` and `call`."""
 
+    config: str | None = option(None, "TOML file with one or several models, in place of the options of one")
     tokenizer: str | None = option(None, "folder with tokenizer.json, or id on the Hugging Face hub")
+    revision: str | None = option(None, "branch, tag or commit of the hub id")
     served_model_name: tuple[str, ...] = option((), "name that requests may use; repeatable, the first is reported")
     model_type: str | None = option(None, "model_type of the model's config.json; read from the folder by default")
     max_model_len: int | None = option(None, "longest prompt + output, in tokens")
     max_logprobs: int | None = option(20, "most logprob candidates at a position; -1: no limit")
+    max_sequences: int = option(16_384, "most choices and prompts in one whole response")
     eos_token_id: tuple[int, ...] = option((), "end-of-sequence id; repeatable; default: generation_config.json")
     chat_template: str | None = option(None, "file of the chat template; default: the tokenizer's own")
     default_chat_template_kwargs: str | None = option(None, "JSON object of template arguments that requests override")
-    tool_call_parser: str | None = option(None, "name of the tool parser, as for vllm serve")
-    reasoning_parser: str | None = option(None, "name of the reasoning parser, as for vllm serve")
+    tool_call_parser: str | None = option(None, "tool parser, as for vllm serve; auto: by the chat template")
+    reasoning_parser: str | None = option(None, "reasoning parser, as for vllm serve; auto: by the chat template")
     enable_auto_tool_choice: bool = option(False, "let the tool parser work, as for vllm serve")
     tool_call_streaming: str = option("eager", "eager: send a call as it is written; complete: when its end was seen")
     forced_tool_format: str = option("native", "what a required or named call looks like: native markup or bare json")
@@ -80,6 +83,8 @@ class ModelSettings:
             raise SettingsError("--max-model-len has to be at least 1")
         if self.max_logprobs is not None and self.max_logprobs < -1:
             raise SettingsError("--max-logprobs has to be at least 0, or -1 for no limit")
+        if self.max_sequences < 1:
+            raise SettingsError("--max-sequences has to be at least 1")
         if self.enable_auto_tool_choice and self.tool_call_parser is None:
             raise SettingsError("--enable-auto-tool-choice needs --tool-call-parser")
         for name, words in PARSER_WORDS.items():
@@ -103,9 +108,11 @@ class ModelSettings:
 class Settings(RedisSettings, ModelSettings):
     """A worker."""
 
+    preload: bool = option(False, "load all models before the first work, not each when it is first used")
     partitions: int | None = option(
         None, f"number of partitions, fixed when it is first set; default: what is set, else {DEFAULT_PARTITIONS}"
     )
+    processes: int = option(1, "worker processes to run and keep running; they share the partitions")
     lease_s: float = option(2.0, "how long a partition stays with a worker that says nothing")
     reply_ttl_s: float = option(3600.0, "how long replies stay readable after the end of their request")
     open_ttl_s: float = option(86_400.0, "how long replies of an open request stay after its first one")
@@ -115,6 +122,13 @@ class Settings(RedisSettings, ModelSettings):
     signals_cap: int = option(10_000, "signals kept for each partition")
     reply_to_cap: int = option(100_000, "entries kept in each reply_to stream")
     owner_keys: bool = option(True, "one worker for each partition; off only to test that nothing depends on it")
+    coalesce: bool = option(
+        False, "under backlog, consecutive chunks of a choice become one reply; reply ids then depend on the backlog"
+    )
+    metrics_port: int | None = option(
+        None, "port of the metrics (HTTP, /metrics), of further processes the next ones; default: none are kept"
+    )
+    metrics_host: str = option("127.0.0.1", "address of the metrics; 0.0.0.0: all")
     log_level: str = option("info", "debug, info, warning or error")
 
     def __post_init__(self) -> None:
@@ -122,6 +136,8 @@ class Settings(RedisSettings, ModelSettings):
         ModelSettings.__post_init__(self)
         if self.partitions is not None and not 1 <= self.partitions <= 4096:
             raise SettingsError("--partitions has to be between 1 and 4096")
+        if not 1 <= self.processes <= 256:
+            raise SettingsError("--processes has to be between 1 and 256")
         for name in ("lease_s", "reply_ttl_s", "open_ttl_s", "status_ttl_s", "idle_timeout_s"):
             if not getattr(self, name) > 0:
                 raise SettingsError(f"{flag(name)} has to be more than 0")
@@ -134,6 +150,8 @@ class Settings(RedisSettings, ModelSettings):
         for name in ("dead_cap", "signals_cap", "reply_to_cap"):
             if getattr(self, name) < 1:
                 raise SettingsError(f"{flag(name)} has to be at least 1")
+        if self.metrics_port is not None and not 1 <= self.metrics_port <= 65_535:
+            raise SettingsError("--metrics-port has to be between 1 and 65535")
         if self.log_level not in ("debug", "info", "warning", "error"):
             raise SettingsError("--log-level has to be debug, info, warning or error")
 
@@ -176,13 +194,19 @@ def add_options(parser: argparse.ArgumentParser, settings: type[Any]) -> None:
             )
 
 
-def load(settings: type[S], options: Mapping[str, Any], environ: Mapping[str, str]) -> S:
-    """The settings value. An option that is not given falls back to its environment name, then to its default.
+def load(
+    settings: type[S],
+    options: Mapping[str, Any],
+    environ: Mapping[str, str],
+    table: Mapping[str, Any] | None = None,
+) -> S:
+    """The settings value. An option that is not given falls back to its environment name, then to `table`, then to
+    its default.
 
-    Lists in the environment are separated by commas. Raises SettingsError.
+    Lists in the environment are separated by commas. table: values of a file, see `values_of`. Raises SettingsError.
     """
     hints = get_type_hints(settings)
-    values: dict[str, Any] = {}
+    values = values_of(settings, table or {}, "")
     for field in dataclasses.fields(settings):  # type: ignore[arg-type]
         source, raw = flag(field.name), options.get(field.name)
         if raw is None and env_name(field.name) in environ:
@@ -196,6 +220,37 @@ def load(settings: type[S], options: Mapping[str, Any], environ: Mapping[str, st
         else:
             values[field.name] = _convert(_kind(hint), raw, source)
     return settings(**values)
+
+
+def values_of(settings: type[Any], table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Field values from a table of a TOML file. A table in place of a text becomes its JSON.
+
+    where: what the messages put before a name. Raises SettingsError for unknown names and wrong types.
+    """
+    hints = get_type_hints(settings)
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        if name not in hints:
+            raise SettingsError(f"{where}{name}: no such option; known: {', '.join(sorted(hints))}")
+        kind = _kind(hints[name])
+        if get_origin(hints[name]) is tuple:
+            if not isinstance(value, list):
+                raise SettingsError(f"{where}{name} has to be a list")
+            values[name] = tuple(_typed(kind, part, where + name) for part in value)
+        else:
+            values[name] = _typed(kind, value, where + name)
+    return values
+
+
+def _typed(kind: type[Any], value: Any, source: str) -> Any:
+    if kind is str and isinstance(value, dict):
+        return json.dumps(value)
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        names = {bool: "true or false", int: "an integer", float: "a number", str: "a text"}
+        raise SettingsError(f"{source} has to be {names[kind]}, not {value!r}")
+    return value
 
 
 def _kind(hint: Any) -> type[Any]:

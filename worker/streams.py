@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Iterable, Sequence
 from hashlib import sha1
 from typing import Any
@@ -360,8 +361,17 @@ async def now_ms(redis: Redis) -> int:
     return int(seconds) * 1000 + int(micros) // 1000
 
 
+def state_versions(token: str) -> tuple[int, ...]:
+    """Versions of the states that a worker writes, from the end of its name; `()` where it has none."""
+    end = token.rpartition(":")[2]
+    return tuple(map(int, end.split("."))) if re.fullmatch(r"\d{1,6}\.\d{1,6}", end) else ()
+
+
 class Members:
-    """The live workers, for fair sharing: partition p belongs to worker number p mod W in order of their names."""
+    """The live workers, for fair sharing: partition p belongs to worker number p mod W in order of their names.
+
+    Only those that write the newest state version count: what they have written, an older worker could not go on with.
+    """
 
     def __init__(self, redis: Redis, names: Keys, token: str, *, lease_ms: int = 2000) -> None:
         self.redis = redis
@@ -374,7 +384,9 @@ class Members:
     async def beat(self) -> None:
         """Say that we live and see who else does (by Redis' clock)."""
         members = await self._beat([self.names.workers], [self.token, self.lease_ms])
-        self.live = sorted(member.decode() for member in members)
+        found = sorted(member.decode() for member in members)
+        newest = max(map(state_versions, found), default=())
+        self.live = [member for member in found if state_versions(member) == newest]
 
     async def leave(self) -> None:
         await self.redis.zrem(self.names.workers, self.token)

@@ -29,7 +29,6 @@ pytestmark = pytest.mark.redis
 
 PRODUCER = """
 import asyncio, sys
-from producer.connection import end
 from producer.publish import Producer
 from tests.chaos.load import recorded
 async def main():

@@ -63,6 +63,18 @@ MESSAGES: dict[str, Any] = {"source": "s", "start": "<s>", "channel": "<c>", "me
          "Tools.unmarked: only Members or Python can be told from text without an opener"),
         (lambda: Tools(source="s", call=("<c>", "<c>d"), arguments=Python()),
          "Tools: '<c>' is part of '<c>d'; write only one of them, or both in full"),
+        (lambda: Params(open="<p", until=">", close="</p>", type_open="<t>"),
+         "Params: type_open and type_close need each other and value_open; write all three"),
+        (lambda: Reasoning(source="s", inline="<think>"),
+         "Reasoning.inline: nothing is told apart then; leave open and start out"),
+        (lambda: Tools(source="s", call=("<c>",), arguments=Python(), tentative=True),
+         "Tools.tentative: only Members can be told from text after an opener; leave it out"),
+        (lambda: Messages(source="s", start="<s>", ends=("<e>",)),
+         "Messages: bodies begin after a header's `message` or after one of `kinds`; write one"),
+        (lambda: Messages(source="s", start="<s>", ends=("<e>",), message="<m>"),
+         "Messages: a body is told by its `channel` or by its `recipients`; write one"),
+        (lambda: Messages(source="s", start="<s>", ends=("<e>",), kinds=(("<k>", "tools"),)),
+         "Messages.tools: write the grammar of tools' bodies"),
         (lambda: Messages(**MESSAGES, ends=(), reasoning=("a",), content=("b",)),
          'Messages.ends: write what ends a body, such as ("<|end|>",)'),
         (lambda: Messages(**MESSAGES, ends=("<e>",), reasoning=("a",), content=("a",)),
@@ -78,10 +90,10 @@ def test_wrong_declaration(define: Callable[[], Any], message: str) -> None:
 def test_unknown_names_list_the_known_ones() -> None:
     with pytest.raises(GrammarError) as error:
         grammars.tool_grammar("herms")
-    assert str(error.value) == f"tool parser 'herms' is not known; known are: {', '.join(sorted(grammars.TOOLS))}"
+    assert str(error.value) == f"tool parser 'herms' is not known; known are: {', '.join(grammars.TOOL_NAMES)}"
     with pytest.raises(GrammarError) as error:
         grammars.reasoning_grammar("")
-    assert str(error.value) == f"reasoning parser '' is not known; known are: {', '.join(sorted(grammars.REASONING))}"
+    assert str(error.value) == f"reasoning parser '' is not known; known are: {', '.join(grammars.REASONING_NAMES)}"
 
 
 def test_every_declaration_names_its_source() -> None:

@@ -27,27 +27,54 @@ BOUND = 40_000
 """Bytes of a state with every cap full: two buffers of 16 KiB, and what is small."""
 
 PAIRS: dict[str, str | None] = {
+    "apertus": None,
+    "cohere_command3": "cohere_command3",
+    "cohere_command4": "cohere_command4",
     "deepseek_v3": "deepseek_r1",
     "deepseek_v31": "deepseek_v3",
     "deepseek_v32": "deepseek_v3",
     "deepseek_v4": "deepseek_v4",
     "deepseek_v41": "deepseek_v41",
+    "dots": "holo2",
+    "ernie45": "ernie45",
+    "functiongemma": None,
     "gemma4": "gemma4",
+    "gigachat3": None,
     "glm45": "glm45",
     "granite": "granite",
+    "granite-20b-fc": None,
     "hermes": "qwen3",
+    "hunyuan_a13b": "hunyuan_a13b",
+    "hy_v3": "hy_v3",
+    "hy_v4": "hy_v4",
+    "inkling": "inkling",
+    "internlm": None,
+    "jamba": None,
+    "k2_horizon": "k2_horizon",
     "kimi_k2": "kimi_k2",
     "kimi_k3": "kimi_k3",
+    "lfm2": None,
     "llama3_json": None,
     "llama4_pythonic": None,
+    "longcat": None,
+    "mimo": "minicpmv",
+    "minicpm5": None,
     "minimax_m2": "minimax_m2",
+    "minimax_m3": "minimax_m3",
     "mistral": "mistral",
+    "muse": "muse",
+    "muse_glimmer": "muse_glimmer",
+    "olmo3": "olmo3",
     "openai": "openai_gptoss",
     "phi4_mini_json": None,
+    "plamo3": "plamo3",
+    "poolside_v1": "poolside_v1",
     "pythonic": None,
     "qwen3_coder": "qwen3",
     "seed_oss": "seed_oss",
     "step3": "step3",
+    "step5": "step3p5",
+    "xlam": "deepseek_r1",
 }
 FAMILIES = sorted(PAIRS)
 PROPERTIES: dict[str, Any] = {
@@ -67,7 +94,7 @@ def family(name: str, form: str) -> tuple[Parser, Vocabulary, Reasoning | None, 
     reasoning = grammars.REASONING[PAIRS[name]] if PAIRS[name] else None  # type: ignore[index]
     tools = grammars.TOOLS[name]
     voc = smollm2(tuple(markers_of(reasoning, tools)) if form == "ids" else ())
-    kwargs = {"thinking": True, "enable_thinking": True}
+    kwargs = {"thinking": True, "enable_thinking": True, "reasoning_effort": "high", "thinking_mode": "enabled"}
     parser = parser_for(voc, name, PAIRS[name], tools=TOOLS, chat_template_kwargs=kwargs)
     return parser, voc, reasoning if isinstance(reasoning, Reasoning) else None, tools
 
@@ -136,7 +163,7 @@ def garbage(name: str, form: str, source: random.Random) -> list[Piece]:
     _, voc, reasoning, tools = family(name, form)
     markers = [*tools.markers] or ["[f("]
     if reasoning is not None:
-        markers += [*reasoning.open, *reasoning.close, *reasoning.ends, *reasoning.noise]
+        markers += reasoning.markers
     if isinstance(tools, Tools) and isinstance(tools.arguments, Params):
         markers += [f'{tools.arguments.open}"s"{tools.arguments.until}', "s", " name="]
     names = ["f", '"f"', "call:f", "functions.f:0", ' name="f"', " to=functions.f", ' tool="f"', "name", "[", "]"]
@@ -228,6 +255,8 @@ LITERALS>AFTER PYTHON>CONTENT MESSAGE_HEADER>BODY_REASONING MESSAGE_HEADER>BODY_
 MESSAGE_HEADER>BODY_DROPPED MESSAGE_HEADER>JSON MESSAGE_HEADER>BETWEEN BODY_REASONING>BETWEEN
 BODY_CONTENT>BETWEEN BODY_DROPPED>BETWEEN JSON>BODY_DROPPED BETWEEN>MESSAGE_HEADER BETWEEN>BODY_CONTENT
 REASONING>SECTION HEADER>SECTION KEY>PARAMS TO_VALUE>PARAMS BODY_REASONING>MESSAGE_HEADER
+HEADER>ELEMENTS ELEMENTS>AFTER SECTION>MEMBERS HEADER>MEMBERS BETWEEN>MEMBERS MESSAGE_HEADER>SECTION
+SECTION>MESSAGE_HEADER PARAMS>AFTER
 """
 
 
@@ -256,13 +285,13 @@ def test_every_region_and_transition_is_visited(monkeypatch: pytest.MonkeyPatch)
 
 def _region_names() -> dict[str, int]:
     names = vars(run_constants)
-    return {name: names[name] for name in names if name.isupper() and names[name] in range(20) and name in _ORDER}
+    return {name: names[name] for name in names if name.isupper() and names[name] in range(21) and name in _ORDER}
 
 
 _ORDER = [
     *("REASONING", "CONTENT", "LABEL", "OPENED", "SECTION", "HEADER", "JSON", "MEMBERS", "PARAMS", "KEY", "TO_VALUE"),
     *("VALUE", "LITERALS", "PYTHON", "AFTER", "MESSAGE_HEADER", "BETWEEN", "BODY_REASONING", "BODY_CONTENT"),
-    "BODY_DROPPED",
+    *("BODY_DROPPED", "ELEMENTS"),
 ]
 
 

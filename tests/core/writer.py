@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from worker.core.events import TEXT, Piece
-from worker.core.grammar import Header, Json, Literals, Members, Messages, Params, Python, Reasoning, Tools
+from worker.core.grammar import Elements, Header, Json, Literals, Members, Messages, Params, Python, Reasoning, Tools
 from worker.core.vocabulary import Vocabulary
 
 Calls = Sequence[tuple[str, dict[str, Any]]]
@@ -35,11 +35,14 @@ def write_calls(tools: Tools, calls: Calls) -> str:
     arguments = tools.arguments
     if isinstance(arguments, Python):
         one = [f"{name}({', '.join(f'{key}={value!r}' for key, value in args.items())})" for name, args in calls]
-        return f"[{', '.join(one)}]"
+        if not arguments.brackets:
+            return "\n".join((*tools.call, *one, tools.close))
+        written = f"[{', '.join(one)}]"
+        return written if tools.unmarked else f"{tools.call[0]}{written}{tools.close}"
     if isinstance(arguments, Members):
-        objects = [dumps({"name": name, arguments.arguments[0]: args}) for name, args in calls]
+        objects = [_object(arguments, name, args) for name, args in calls]
         if arguments.array:
-            return f"{tools.call[0]}{'' if arguments.opened else '['}{', '.join(objects)}]"
+            return f"{tools.call[0]}{'' if arguments.opened else '['}{', '.join(objects)}]{tools.close}"
         if tools.unmarked:
             return "; ".join(objects)
         return "\n".join(f"{tools.call[0]}\n{one}\n{tools.close}" for one in objects)
@@ -49,22 +52,32 @@ def write_calls(tools: Tools, calls: Calls) -> str:
     return written
 
 
+def _object(shape: Members, name: str, args: dict[str, Any]) -> str:
+    return dumps({name: args} if shape.keyed else {shape.name[0]: name, shape.arguments[0]: args})
+
+
 def _header_and_body(tools: Tools, name: str, args: dict[str, Any]) -> str:
     header = tools.header
     assert header is not None
     match tools.arguments:
         case Json(lead):
-            body = f"{lead}\n{dumps(args)}\n```" if lead else dumps(args)
+            body = f"{lead}\n{dumps(args)}\n```" if lead.startswith("```") else lead + dumps(args)
         case Params() as params:
             body = "".join(_parameter(params, key, value) for key, value in args.items())
-        case Literals(delimiter):
-            body = _literal(args, delimiter)
+        case Literals(delimiter, decoded):
+            body = _literal(args, delimiter) if not decoded else _decoded(args, delimiter)
+        case Elements(prefix):
+            body = "".join(f"{prefix}<{key}>{_text(value)}{prefix}</{key}>\n" for key, value in args.items())
     return tools.call[0] + _header(tools, header, name) + body + tools.close
 
 
 def _header(tools: Tools, header: Header, name: str) -> str:
     end = header.until[0] if header.until else ""
     pattern = header.pattern
+    if "plamo" in pattern:
+        return f"<|plamo:begin_tool_name:plamo|>{name}<|plamo:end_tool_name:plamo|>{end}"
+    if pattern.startswith(".*?\\bname="):
+        return f' name="{name}"{end}'
     if "functions" in pattern:
         return f"functions.{name}:0{end}"
     if "tool=" in pattern:
@@ -81,8 +94,10 @@ def _header(tools: Tools, header: Header, name: str) -> str:
 
 
 def _parameter(params: Params, key: str, value: Any) -> str:
-    text = value if isinstance(value, str) else dumps(value)
-    if "&amp;" in params.pattern or params.escapes:
+    text = dumps(value) if params.typing == "json" else _text(value)
+    if params.pattern.startswith(".*?\\bname="):
+        head = f' name="{key}"'
+    elif "&amp;" in params.pattern or params.escapes:
         kind = {str: "string", bool: "boolean", int: "number", dict: "object", list: "array"}.get(type(value), "null")
         head = f' key="{key}" type="{kind}"'
     elif params.typing == "attribute":
@@ -93,6 +108,14 @@ def _parameter(params: Params, key: str, value: Any) -> str:
         head = key
     around = "\n" if params.trim == "newline" else ""
     return f"{params.open}{head}{params.until}{params.value_open}{around}{text}{around}{params.close}\n"
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else dumps(value)
+
+
+def _decoded(args: dict[str, Any], delimiter: str) -> str:
+    return "{" + ",".join(f"{key}:{delimiter}{dumps(value)}{delimiter}" for key, value in args.items()) + "}"
 
 
 def _literal(value: Any, delimiter: str) -> str:
@@ -108,6 +131,8 @@ def _literal(value: Any, delimiter: str) -> str:
 
 
 def write_messages(grammar: Messages, thought: str, content: str, calls: Calls) -> str:
+    if grammar.tools is not None:
+        return _write_bodies(grammar, grammar.tools, thought, content, calls)
     parts = []
     if thought:
         parts.append(f"{grammar.channel}analysis{grammar.message}{thought}{grammar.ends[0]}")
@@ -117,6 +142,20 @@ def write_messages(grammar: Messages, thought: str, content: str, calls: Calls) 
         head = f"{grammar.channel}commentary to={grammar.prefix}{name} {grammar.constrain}json{grammar.message}"
         parts.append(f"{head}{dumps(args)}{grammar.ends[1]}")
     return f"{grammar.start}assistant".join(parts)
+
+
+def _write_bodies(grammar: Messages, tools: Tools, thought: str, content: str, calls: Calls) -> str:
+    """Messages told by recipient or by kind; the prompt has begun the first one."""
+    heads = {what: f" to={name}{grammar.message}" for name, what in grammar.recipients if name}
+    heads |= {"tools": f" to=tool{grammar.message}"} if grammar.recipients else {}
+    heads |= {what: literal for literal, what in reversed(grammar.kinds)}
+    start = grammar.start + ("assistant" if grammar.recipients else "")
+    bodies = [(heads["reasoning"], thought)] * bool(thought) + [(heads["content"], content)] * bool(content)
+    if isinstance(tools.arguments, Members):
+        bodies += [(heads["tools"], _object(tools.arguments, name, args)) for name, args in calls]
+    elif calls:
+        bodies.append((heads["tools"], write_calls(tools, calls)))
+    return start.join(head + body + grammar.ends[0] for head, body in bodies)
 
 
 def pieces_of(text: str, vocabulary: Vocabulary) -> list[Piece]:

@@ -180,6 +180,9 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 # --- options ----------------------------------------------------------------------------------------------------------
 
 GIVEN = {
+    "config": ("models.toml", "models.toml"),
+    "revision": ("v1", "v1"),
+    "max_sequences": ("7", 7),
     "tokenizer": ("folder", "folder"),
     "served_model_name": ("a,b", ("a", "b")),
     "model_type": ("qwen3", "qwen3"),
@@ -244,7 +247,8 @@ def test_options_reach_the_model() -> None:
 
 def test_a_tokenizer_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["call"]) == 2
-    assert capsys.readouterr().err == "derender call: --tokenizer is needed: a folder with tokenizer.json, or an id\n"
+    message = "--tokenizer is needed: a folder with tokenizer.json, or an id; or --config"
+    assert capsys.readouterr().err == f"derender call: {message}\n"
 
 
 def test_a_tokenizer_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,7 +57,7 @@ def test_an_unknown_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == f"derender: no verb 'dance'\n\n{usage()}"
 
 
-@pytest.mark.parametrize("verb", ["worker", "replay", "tail", "demo"])
+@pytest.mark.parametrize("verb", ["worker", "replay", "tail", "demo", "top", "doctor"])
 def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as error:
         main([verb, "--help"])
@@ -229,6 +229,18 @@ def test_a_bar_where_a_person_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     with progress(3, "replay", out) as step:
         step()
     assert "replay" in out.getvalue()
+
+
+def test_a_reader_that_leaves_early_is_no_error_to_show() -> None:
+    """As in `derender demo | head`: no traceback, and the exit code of a program that a pipe ended."""
+    command = [sys.executable, "-u", "-m", "derender", "demo"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        errors = process.stderr.read()
+    assert (process.returncode, errors) == (141, "")
 
 
 def test_replay_expects_an_earlier_run(tmp_path: Path) -> None:

@@ -164,6 +164,8 @@ def test_errors_before_the_first_token_have_a_status(stack: Stack, client: opena
         client.chat.completions.create(model="nobody", messages=MESSAGES)
     with pytest.raises(openai.BadRequestError, match="top_logprobs needs logprobs"):
         client.chat.completions.create(model=MODEL, messages=MESSAGES, top_logprobs=2)
+    with pytest.raises(openai.BadRequestError, match="Expected `bool"):
+        client.chat.completions.create(model=MODEL, messages=MESSAGES, extra_body={"detach": "maybe"})
     refusal = {"error": {"message": "too busy", "type": "TooBusy", "param": None, "code": 429}}
     for stream in (False, True):
         stack.says("x", refuse=(422, {**refusal, "error": {**refusal["error"], "code": 422}}))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
 
 import pytest
 from redis.asyncio import Redis
@@ -66,8 +68,9 @@ async def test_replies_as_they_come(redis: Redis, reader: Reader) -> None:
     assert await reading == ["r 1", "r 2", "r 3", "r 4"]
 
 
-async def test_many_streams_and_many_readers_of_one(redis: Redis, reader: Reader) -> None:
+async def test_many_streams_and_many_readers_of_one(redis: Redis) -> None:
     """One connection; those that come later begin at their own id."""
+    reader = Reader(redis, 4)  # patient: on a busy machine the first writes take a while
     ids = [f"r{n}" for n in range(30)]
     reading = [asyncio.create_task(collect(reader, id_)) for id_ in ids * 2]
     for id_ in ids:
@@ -79,6 +82,7 @@ async def test_many_streams_and_many_readers_of_one(redis: Redis, reader: Reader
         assert await task == [f"{id_} {n}" for n in range(1, 150)]
     assert await late == [f"r0 {n}" for n in range(2, 150)]
     assert reader._followed == {}
+    await reader.aclose()
 
 
 @pytest.mark.redis
@@ -199,3 +203,50 @@ async def test_a_request_that_is_opened_while_one_looks_for_it(redis: Redis, mon
         if not opened:  # nothing was asked for alone
             await write(redis, "a", 1, 2, done=True)
         assert await following == ["a 1", "a 2"]
+
+
+class Scripted:
+    """A Redis with three replies, whose first read is under way when a second reader joins."""
+
+    def __init__(self) -> None:
+        self.entries = [(b"%d-0" % n, {b"chunk": b"%d" % n}) for n in (1, 2, 3)]
+        self.entries[-1][1][b"done"] = b"finished"
+        self.during_first_read: asyncio.Event | None = asyncio.Event()
+        self.joined = asyncio.Event()
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Scripted]:
+        yield self
+
+    async def client_id(self) -> int:
+        return 1
+
+    async def client_unblock(self, id_: int) -> int:
+        return 1
+
+    async def xread(self, cursors: dict[bytes, bytes], **options: int) -> list[tuple[bytes, list[Any]]]:
+        (key, cursor) = next(iter(cursors.items()))
+        if self.during_first_read is not None:
+            self.during_first_read.set()
+            self.during_first_read = None
+            await self.joined.wait()
+        last = int(cursor.partition(b"-")[0])
+        return [(key, self.entries[last:])]
+
+    async def aclose(self) -> None:
+        pass
+
+
+async def test_who_joins_during_a_read_misses_nothing() -> None:
+    """The read that is under way began where the first reader is; it does not bring all that the second one lacks."""
+    redis = Scripted()
+    under_way = redis.during_first_read
+    assert under_way is not None
+    async with Reader(cast(Redis, redis), 4) as reader:
+        first = asyncio.create_task(collect(reader, "r", "2-0"))
+        await under_way.wait()
+        second = asyncio.create_task(collect(reader, "r"))
+        await asyncio.sleep(0)
+        redis.joined.set()
+        assert await asyncio.wait_for(first, 5) == ["3"]
+        assert await asyncio.wait_for(second, 5) == ["1", "2", "3"]

@@ -141,3 +141,53 @@ def test_special_by_declaration(folder: Path, config: dict[str, Any], special: b
     of = load(folder).vocabulary
     assert (of.id_of["<mark>"], id_ in of.special, of.size) == (id_, special, id_ + 1)
     assert of.decode([19556, id_, 905], skip_special=True) == ("Hello world" if special else "Hello<mark> world")
+
+
+def with_template(folder: Path, template: str, **config: Any) -> Path:
+    (folder / "chat_template.jinja").write_text(template)
+    known = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(known | config))
+    return folder
+
+
+def test_parsers_are_chosen_by_the_chat_template(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with_template(folder, "{{ enable_thinking }}<think><tool_call><function=x>")
+    with caplog.at_level("INFO", logger="worker.tokenizer_cache"):
+        model = load(
+            folder,
+            served_model_name=("m",),
+            tool_call_parser="auto",
+            reasoning_parser="auto",
+            enable_auto_tool_choice=True,
+        )
+    assert (model.parsers.tool_call_parser, model.parsers.reasoning_parser) == ("qwen3_coder", "qwen3")
+    assert [record.getMessage() for record in caplog.records] == [
+        "model m: reasoning parser qwen3: the chat template writes <think> and enable_thinking",
+        "model m: tool parser qwen3_coder: the chat template writes <tool_call> and <function=",
+    ]
+
+
+def test_a_template_that_two_families_fit_is_refused(folder: Path) -> None:
+    with_template(folder, "[TOOL_CALLS] functools")
+    with pytest.raises(TokenizerError, match=r"fits mistral \(\[TOOL_CALLS\]\); phi4_mini_json \(functools\)"):
+        load(folder, tool_call_parser="auto")
+
+
+def test_a_response_template_is_imported_or_refused(folder: Path) -> None:
+    template = {
+        "start_anchor": "<|im_start|>assistant",
+        "fields": {"thinking": {"open": "<think>", "close": "</think>"}},
+    }
+    with_template(folder, "x", response_template=template)
+    model = load(folder, reasoning_parser="hf")
+    assert model.imported is not None
+    assert model.imported.reasoning is not None
+    assert model.template_digest != load(FOLDER).template_digest
+    assert load(folder, reasoning_parser="auto").parsers.reasoning_parser == "hf"
+    with pytest.raises(
+        TokenizerError, match="parser 'hf': the tokenizer's response_template has no field for tool_calls"
+    ):
+        load(folder, tool_call_parser="hf", enable_auto_tool_choice=True)
+    with_template(folder, "x", response_template={"fields": {}})
+    with pytest.raises(TokenizerError, match="response_template: start_anchor: it is needed"):
+        load(folder, reasoning_parser="hf")

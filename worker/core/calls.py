@@ -29,6 +29,7 @@ from worker.core.client_state import check_client_state
 from worker.core.errors import RequestError, SchemaError, StateMismatch
 from worker.core.model import Limits, Model
 from worker.core.step import derender, derender_completions, derender_step, prepare
+from worker.core.versions import current_stream_state
 
 Endpoint = Literal["chat", "completion"]
 Models = Callable[[str | None], Model]
@@ -107,6 +108,9 @@ def derender_call(
         else:
             batch = validate.decode(_completion, body, limits, deep=False)
         return _encoder.encode(_batch(models, batch, created, fallback_id))
+    carried = bytes(peek.stream_state)
+    if (current := current_stream_state(carried)) is not carried:
+        body = _encoder.encode({**msgspec.json.decode(body), "stream_state": msgspec.Raw(current)})
     stream: Stream
     if kind == "chat":
         stream = validate.decode(_chat_stream, body, limits, deep=False)

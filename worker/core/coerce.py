@@ -29,6 +29,7 @@ _TYPES = {
 _MAX_DEPTH = 16
 """Of schemas inside schemas: a `$ref` may refer to itself."""
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\Z")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
@@ -106,6 +107,18 @@ def parse_json(text: str) -> tuple[bool, Any]:
         return True, json.loads(text, parse_constant=_constant)
     except (ValueError, RecursionError):
         return False, None
+
+
+def json_string(text: str) -> str | None:
+    """The string that a JSON string literal stands for, raw control characters allowed; None if it is none.
+
+    A lone surrogate, which JSON can escape but UTF-8 cannot hold, becomes U+FFFD.
+    """
+    try:
+        value = json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        return None
+    return _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else None
 
 
 def _parse_container(text: str) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from worker.core.events import TEXT, Piece
-from worker.core.grammar import Arguments, Grammar, Json, Members, Messages, Params, Python, Reasoning, Tools
+from worker.core.grammar import Arguments, Elements, Grammar, Json, Members, Messages, Params, Python, Reasoning, Tools
 from worker.core.run_constants import (
     AFTER,
     BETWEEN,
@@ -19,11 +19,13 @@ from worker.core.run_constants import (
     BODY_DROPPED,
     BODY_REASONING,
     CONTENT,
+    ELEMENTS,
     HEADER,
     JSON,
     KEY,
     LABEL,
     LITERALS,
+    MAX_RECIPIENT,
     MEMBERS,
     MESSAGE_HEADER,
     OPENED,
@@ -58,6 +60,10 @@ def from_portable(text: str) -> str:
     return _ESCAPED.sub(lambda m: "\ufdd0" if m[1] == " " else chr(max(ord(m[1]) - _PORTABLE_BASE, 0)), text)
 
 
+CDATA = "<![CDATA["
+NOTHING = re.compile(r"(?!)")
+
+
 class Markers:
     """A set of literals: the leftmost match, and where text begins that may still become one."""
 
@@ -85,9 +91,12 @@ class Symbols:
     """Which ids are one character of the engine's text.
 
     active: literals that the running grammars name. inert: literals of a grammar that does not run; they are text.
+    spelled: literals that are matched as text; tokens that they are made of read as that text.
     """
 
-    def __init__(self, vocabulary: Vocabulary, active: Iterable[str], inert: Iterable[str]) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, active: Iterable[str], inert: Iterable[str], spelled: Iterable[str] = ()
+    ) -> None:
         self.char_of: dict[int, str] = {}
         self.atoms: dict[str, str] = {}
         names: dict[int, str] = {}
@@ -97,6 +106,8 @@ class Symbols:
                 self.char_of[id_] = self.atoms[literal] = chr(_NAMED + len(self.atoms))
                 names[_NAMED + len(self.atoms) - 1] = vocabulary.decode([id_])
         plain = {vocabulary.id_of.get(literal) for literal in inert}
+        for literal in dict.fromkeys(spelled):
+            plain |= {id_ for text, id_ in vocabulary.id_of.items() if text and text in literal}
         dropped: dict[int, str] = {}
         for id_ in sorted(vocabulary.special):
             if id_ in self.char_of or id_ in plain:
@@ -129,7 +140,7 @@ class Symbols:
 
 
 # What a marker in text does.
-CLOSE_REASONING, OPEN_REASONING, NOISE, SECTION, CALL, SWALLOW = range(6)
+CLOSE_REASONING, OPEN_REASONING, NOISE, SECTION, CALL, SWALLOW, WRAP, NEWLINE, MATH, PROSE = range(10)
 
 
 @dataclass(frozen=True)
@@ -171,20 +182,25 @@ class Compiled:
         self.tools = tools
         self.messages = messages
         active: list[str] = []
+        spelled: list[str] = []
         if reasoning:
-            active += [*reasoning.open, *reasoning.close, *reasoning.ends, *reasoning.noise, *reasoning.atoms]
-        if tools:
-            active += tools.markers
+            (spelled if reasoning.spelled else active).extend(reasoning.markers)
         if messages:
             active += messages.markers
+            self.tools = tools = messages.tools
+        elif tools:
+            (spelled if tools.spelled else active).extend(tools.markers)
         unused: list[str] = []
         for grammar in inert:
             if isinstance(grammar, Tools | Messages):
                 unused += grammar.markers
         self.vocabulary = vocabulary
-        self.symbols = symbols = Symbols(vocabulary, active, unused)
+        self.symbols = symbols = Symbols(vocabulary, active, unused, spelled)
         lit = symbols.compile
         self.prose = symbols.framing if messages else symbols.prose
+        if messages and messages.tools:  # markup of calls is framing in tools' bodies only
+            calls = set(messages.tools.markers) - set(messages.framing)
+            self.prose = symbols.framing | {ord(symbols.atoms[one]): one for one in calls if one in symbols.atoms}
 
         # --- text regions -------------------------------------------------------------------------------------------
         openers: dict[str, int] = {}
@@ -202,7 +218,7 @@ class Compiled:
         in_reasoning: dict[str, int] = {}
         in_content: dict[str, int] = {}
         at_start: dict[str, int] = {}
-        if reasoning:
+        if reasoning and not reasoning.inline:
             self.opens = _alternatives(symbols, reasoning.open)
             self.closes = _alternatives(symbols, reasoning.close)
             self.ends = [lit(literal) for literal in reasoning.ends]
@@ -212,35 +228,44 @@ class Compiled:
                 in_reasoning |= openers
             in_content |= dict.fromkeys([c for c in self.closes if SYMBOL.search(c)], NOISE)
             in_content |= dict.fromkeys([lit(literal) for literal in (*reasoning.noise, *reasoning.ends)], NOISE)
+            in_content |= dict.fromkeys(map(lit, reasoning.wrap), WRAP)
+            if reasoning.newlines:
+                in_content |= {"\\n": NEWLINE, "\\(": MATH, "\\[": MATH, "\\)": PROSE, "\\]": PROSE}
             opening = dict.fromkeys(self.opens, OPEN_REASONING)
             at_start |= opening
             if reasoning.reopen:
                 in_content |= opening
+        if tools:
+            in_content = dict.fromkeys(map(lit, tools.noise), NOISE) | in_content
         in_content = in_content | openers | bare
         self.in_reasoning = TextRegion.of(in_reasoning)
         self.in_content = TextRegion.of(in_content)
         self.at_start = TextRegion.of(in_content | at_start)
-        self.after_bare = (
-            TextRegion.of(in_content | {lit(one): NOISE for one in (tools.section_close, tools.close) if one})
-            if tools and (bare or isinstance(tools.arguments, Python))
-            else None
-        )
+        tail: tuple[str, ...] = tools.tail if tools else ()
+        if tools and (bare or isinstance(tools.arguments, Python)):
+            tail += (tools.section_close, tools.close)
+        after_call = {lit(literal): NOISE for literal in tail if literal}
+        self.after_bare = TextRegion.of(in_content | after_call) if after_call else None
         self.label = reasoning.label + "\n" if reasoning and reasoning.label else ""
-        self.gap = tools.gap if tools else "keep"
+        self.gap = tools.gap if tools else "strip" if reasoning and reasoning.wrap else "keep"
 
         # --- calls --------------------------------------------------------------------------------------------------
         self.call = _alternatives(symbols, tools.call) if tools else []
         self.section = _alternatives(symbols, tools.section) if tools else []
         self.close = lit(tools.close) if tools else ""
         self.section_close = lit(tools.section_close) if tools else ""
-        self.in_section = Markers([*self.call, self.section_close, *self.section, self.close])
+        self.boundaries: list[str] = []
+        if messages:
+            self.boundaries = [lit(one) for one in (*messages.ends, messages.start, messages.channel) if one]
+            self.boundaries += [lit(literal) for literal, _ in messages.kinds]
+        self.in_section = Markers([*self.call, self.section_close, *self.section, self.close, *self.boundaries])
         self.after_call = self.in_section
         header = tools.header if tools else None
         self.header = header
         self.header_pattern = re.compile(header.pattern, re.DOTALL) if header else None
         self.header_end = Markers(map(lit, (*header.until, *header.keep)) if header else ())
         self.header_keep = frozenset(map(lit, header.keep)) if header else frozenset()
-        self.header_abort = Markers([c for c in (self.close, self.section_close, *self.call) if c])
+        self.header_abort = Markers([c for c in (self.close, self.section_close, *self.call, *self.boundaries) if c])
 
         arguments = tools.arguments if tools else None
         self.members = arguments if isinstance(arguments, Members) else tools.or_members if tools else None
@@ -249,6 +274,7 @@ class Compiled:
         self.content_region = JSON if forced == "object" else CONTENT
         self.undecided_section = bool(tools and tools.strict)
         self.undecided_call = bool(tools and ((named and tools.call) or tools.or_members or (header and header.clean)))
+        self.or_members = tools.or_members if tools else None
         self.first_of_members = "[{" if self.members and self.members.array and not self.members.opened else "{"
         self.unmarked = ""
         if tools and tools.unmarked:
@@ -266,20 +292,29 @@ class Compiled:
             self.param_close = lit(params.close)
             self.value_open = lit(params.value_open)
             self.param_pattern = re.compile(params.pattern, re.DOTALL)
-            self.in_params = Markers([self.param_open, self.close, self.section_close, *self.section, *self.call])
+            outer = [self.close, self.section_close, *self.section, *self.call, *self.boundaries]
+            self.in_params = Markers([self.param_open, *outer])
             self.key_end = Markers([self.param_until])
-            self.to_value = Markers([self.value_open, self.close, self.param_open])
-            candidates = [self.param_close]
+            self.type_open = lit(params.type_open)
+            self.type_close = lit(params.type_close)
+            self.to_value = Markers([self.value_open, self.close, self.param_open, self.type_open])
+            candidates = [self.param_close, CDATA] if params.xml else [self.param_close]
             if params.implicit != "never":
                 candidates.append(self.close)
             if params.restart:
                 candidates.append(self.param_open)
             self.in_value = Markers(candidates)
             firsts = "".join(re.escape(char) for char in sorted({c[0] for c in candidates}))
+            firsts += (" " if params.trim == "strip" else "") + (r"\]&" if params.xml else "")
             self.value_stop = re.compile(rf'[{firsts}\ud800-\udfff\n"\\\x00-\x1f]')
             self.after_value = tuple(c for c in (self.param_open, self.close, self.section_close) if c)
             self.after_close = tuple(c for c in ([self.section_close] if self.section_close else self.call) if c)
+            if params.implicit == "anywhere":
+                self.after_close = tuple(dict.fromkeys((*self.after_close, *self.call)))
         self.delimiter = lit(getattr(arguments, "delimiter", ""))
+        self.lead = lit(arguments.lead) if isinstance(arguments, Json) else ""
+        self.prefix = lit(arguments.prefix) if isinstance(arguments, Elements) else ""
+        self.decoded = bool(getattr(arguments, "decoded", False))
         self.string_end = Markers([self.delimiter])
 
         self.regions = self._regions(arguments)
@@ -291,18 +326,31 @@ class Compiled:
             self.message = lit(messages.message)
             self.constrain = lit(messages.constrain)
             self.body_ends = [lit(literal) for literal in messages.ends]
-            self.value_ends = frozenset([*self.body_ends, self.start, self.channel])
-            self.in_body = Markers([*self.body_ends, self.start, self.channel])
+            self.tool_body = IN_SECTION if self.section else self.call_region
+            self.bodies = {
+                "reasoning": BODY_REASONING,
+                "content": BODY_CONTENT,
+                "dropped": BODY_DROPPED,
+                "tools": self.tool_body,
+            }
+            self.recipients = {recipient: self.bodies[what] for recipient, what in messages.recipients}
+            self.kinds = {lit(literal): self.bodies[what] for literal, what in messages.kinds}
+            self.value_ends = frozenset(self.boundaries)
+            self.in_body = Markers(self.boundaries)
             self.in_header = Markers([self.message, self.start, *self.body_ends])
-            self.between = Markers([self.start, self.channel, self.message, *self.body_ends])
-            firsts = "".join(re.escape(char) for char in sorted({m[0] for m in self.in_body.literals}))
-            self.body_stop = re.compile(rf"[{firsts}\ud800-\udfff]")
+            self.between = Markers([*self.boundaries, self.message])
+        self.headless = self.headless_begin = NOTHING
+        if messages and messages.headless:
+            name = rf"[\w.\-]{{1,{MAX_RECIPIENT}}}"
+            begins = "|".join(re.escape(self.message[:n]) for n in range(len(self.message)))
+            self.headless = re.compile(rf" to={name}{re.escape(self.message)}")
+            self.headless_begin = re.compile(rf"(?: to={name}(?:{begins})| to=| to| t| )\Z")
 
     def _regions(self, arguments: Arguments | None) -> frozenset[int]:
         """Regions that an output can be in: a state in another one is of another grammar."""
-        if self.messages is not None:
-            return frozenset({MESSAGE_HEADER, BETWEEN, BODY_REASONING, BODY_CONTENT, BODY_DROPPED, JSON})
         found = {CONTENT}
+        if self.messages is not None:
+            found = {MESSAGE_HEADER, BETWEEN, BODY_REASONING, BODY_CONTENT, BODY_DROPPED, JSON}
         if self.reasoning is not None:
             found |= {REASONING, *([LABEL] if self.label else [])}
         if self.forced:
@@ -319,4 +367,6 @@ class Compiled:
                 found.add(LITERALS)
             if isinstance(arguments, Python):
                 found.add(PYTHON)
+            if self.prefix:
+                found.add(ELEMENTS)
         return frozenset(found)

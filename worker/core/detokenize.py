@@ -26,6 +26,9 @@ MAX_HELD_CHARS = 64
 MAX_UNREAD_IDS = 16
 """The same bound for windowed decoders, in ids."""
 
+STEPWISE_IDS = 8
+"""Ids that are decoded one by one when something among them is undecided."""
+
 WINDOW_IDS = 6
 """Ids of context that a windowed decoder is rebuilt from."""
 
@@ -60,6 +63,11 @@ def decode_text(
     text, after = _decode(vocabulary, state, ids)
     if vocabulary.kind == "window" or not (after.pending or after.held or text.endswith(REPLACEMENT)):
         return text, after  # a windowed decoder keeps undecided ids by itself
+    if len(ids) > STEPWISE_IDS:  # mostly at the end: most of the halves are decided
+        half = len(ids) // 2
+        text, state = decode_text(vocabulary, state, ids[:half], skip_special=False)
+        rest, state = decode_text(vocabulary, state, ids[half:], skip_special=False)
+        return text + rest, state
     # something is undecided: go id by id, since an id's text waits as a whole
     parts: list[str] = []
     for id_ in ids:

@@ -6,6 +6,8 @@ declaration and ours to mend.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from schemas.openai import ErrorBody, ErrorInfo
 
 MAX_MESSAGE_CHARS = 500
@@ -46,6 +48,21 @@ class StateMismatch(RequestError):
 class UnknownModel(RequestError):
     code = 404
     type = "NotFoundError"
+
+
+class ModelUnavailable(RequestError):
+    """A served model whose tokenizer cannot be loaded: the operator's to mend, told to the request all the same."""
+
+    code = 503
+    type = "ServiceUnavailableError"
+
+
+class ModelNotLoaded(DerenderError):
+    """Not an answer: the model has to be loaded first, then the same call works. load: does that."""
+
+    def __init__(self, name: str, load: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(f"model {name!r} is not loaded yet")
+        self.load = load
 
 
 class GrammarError(DerenderError):

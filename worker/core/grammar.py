@@ -62,6 +62,13 @@ class Reasoning:
     reopen: the opener starts reasoning again after content.
     label: header of the span, dropped with the newline after it.
     noise: markup that is dropped outside reasoning.
+    wrap: tags around the answer, dropped with the whitespace beside them.
+    inline: reasoning stays in the content, and this literal is put before it.
+    newlines: the content's `\\n`, two characters, outside LaTeX are newlines.
+    on_words: values of a switch that mean true, where it is a word.
+    suffixed: checkpoints write `<tag:suffix>` for `<tag>`; the vocabulary tells the suffix.
+    spelled: the model writes its markers as tokens or as text, both count.
+    anchors: what the assistant's turn begins with in the prompt; (): the tokens that are known to begin turns.
     atoms: tokens that literals are made of, where a literal is not one token.
     """
 
@@ -76,10 +83,17 @@ class Reasoning:
     reopen: bool = False
     label: str = ""
     noise: tuple[str, ...] = ()
+    wrap: tuple[str, ...] = ()
+    inline: str = ""
+    newlines: bool = False
+    on_words: tuple[str, ...] = ()
+    suffixed: bool = False
+    spelled: bool = False
+    anchors: tuple[str, ...] = ()
     atoms: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for field in ("open", "close", "ends", "noise", "atoms"):
+        for field in ("open", "close", "ends", "noise", "wrap", "anchors", "atoms"):
             _literals("Reasoning", field, getattr(self, field))
         if not self.close:
             raise GrammarError('Reasoning.close: write the literal that ends reasoning, such as ("</think>",)')
@@ -87,7 +101,14 @@ class Reasoning:
             raise GrammarError("Reasoning: open and close share a literal; write what tells them apart")
         if not self.open and self.start == "content":
             raise GrammarError('Reasoning: without open, reasoning is never entered; write start="reasoning"')
-        _apart("Reasoning", (*self.open, *self.close, *self.ends))
+        if self.inline and (self.open or self.start == "content"):
+            raise GrammarError("Reasoning.inline: nothing is told apart then; leave open and start out")
+        _apart("Reasoning", (*self.open, *self.close, *self.ends, *self.wrap))
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """Every literal of the grammar, for the vocabulary to look up."""
+        return (*self.open, *self.close, *self.ends, *self.noise, *self.wrap, *self.atoms)
 
 
 @dataclass(frozen=True)
@@ -124,7 +145,11 @@ class Json:
 
 @dataclass(frozen=True)
 class Members:
-    """A JSON object with a member for the name and one for the arguments; array: a list of them."""
+    """A JSON object with a member for the name and one for the arguments; array: a list of them.
+
+    id: keys of the call's id, which counts if it stands before the name. keyed: the object's only key is the name, its
+    value the arguments. within: key of an inner object that holds name and arguments.
+    """
 
     name: tuple[str, ...] = ("name",)
     arguments: tuple[str, ...] = ("arguments", "parameters")
@@ -133,9 +158,12 @@ class Members:
     """The opener included the bracket of the array."""
     known: tuple[str, ...] = ()
     """Keys that may come before the name in output without a marker; another key means that it is no call."""
+    id: tuple[str, ...] = ()
+    keyed: bool = False
+    within: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.name or not self.arguments:
+        if not self.keyed and (not self.name or not self.arguments):
             raise GrammarError('Members: write the keys, such as name=("name",), arguments=("arguments",)')
         if set(self.name) & set(self.arguments):
             raise GrammarError("Members: a key cannot hold both the name and the arguments; write different keys")
@@ -151,7 +179,10 @@ class Params:
     string", or a JSON type). value_open: literal between key and value. close: end of a value, which counts only
     where something follows that may follow it.
     trim: what of a value's outer whitespace is markup.
-    untyped: what a parameter without the typing attribute is.
+    typing: what tells a value's type; json: a value is JSON if it reads as JSON, else a string.
+    untyped: what a parameter without the typing attribute, or without a type in its schema, is.
+    type_open, type_close: literals around a JSON type that stands between key and value.
+    xml: values are XML text: entities are decoded, CDATA sections are taken as they are.
     implicit: where the call's own closer also ends an open value: never, at the start of a line, anywhere.
     restart: a parameter's opener at the start of a line ends an open value.
     """
@@ -162,7 +193,7 @@ class Params:
     pattern: str = r"\s*(?P<key>\S.*?)\s*"
     value_open: str = ""
     trim: Literal["none", "newline", "strip"] = "none"
-    typing: Literal["schema", "attribute"] = "schema"
+    typing: Literal["schema", "attribute", "json"] = "schema"
     untyped: Literal["string", "json"] = "string"
     implicit: Literal["never", "line", "anywhere"] = "line"
     restart: bool = True
@@ -170,6 +201,9 @@ class Params:
     """Keys and names are written with &amp; and &quot;."""
     json_body: bool = False
     """Instead of parameters the body may be one JSON object."""
+    type_open: str = ""
+    type_close: str = ""
+    xml: bool = False
 
     def __post_init__(self) -> None:
         _literals("Params", "open", (self.open,))
@@ -178,13 +212,19 @@ class Params:
         _pattern("Params", "pattern", self.pattern, ("key",))
         if self.typing == "attribute" and "type" not in re.compile(self.pattern).groupindex:
             raise GrammarError("Params.pattern: typing by attribute needs it captured, (?P<type>…)")
+        if bool(self.type_open) != bool(self.type_close) or (self.type_open and not self.value_open):
+            raise GrammarError("Params: type_open and type_close need each other and value_open; write all three")
 
 
 @dataclass(frozen=True)
 class Literals:
-    """Gemma's object syntax: bare keys and words, strings between delimiters. delimiter: its literal."""
+    """Gemma's object syntax: bare keys and words, strings between delimiters.
+
+    delimiter: its literal. decoded: a string between delimiters that reads as JSON is that JSON.
+    """
 
     delimiter: str
+    decoded: bool = False
 
     def __post_init__(self) -> None:
         _literals("Literals", "delimiter", (self.delimiter,))
@@ -192,12 +232,22 @@ class Literals:
 
 @dataclass(frozen=True)
 class Python:
-    """A list of Python calls with keyword arguments. opened: brackets are left out, calls stand by themselves."""
+    """A list of Python calls with keyword arguments. brackets: False: calls stand by themselves, on lines."""
 
     brackets: bool = True
 
 
-Arguments = Json | Members | Params | Literals | Python
+@dataclass(frozen=True)
+class Elements:
+    """Nested elements, `<key>…</key>`, every tag after a prefix. prefix: its literal."""
+
+    prefix: str
+
+    def __post_init__(self) -> None:
+        _literals("Elements", "prefix", (self.prefix,))
+
+
+Arguments = Json | Members | Params | Literals | Python | Elements
 
 
 @dataclass(frozen=True)
@@ -215,6 +265,10 @@ class Tools:
     separator: literal between unmarked calls.
     gap: whitespace between content and a call: dropped, kept, or exactly this dropped.
     ends_reasoning: the opener ends reasoning whatever the reasoning grammar says.
+    tentative: what follows an opener is a call once its name was read, and text until then.
+    tail: literals that may follow a call and are dropped there.
+    noise: markup that is dropped from content.
+    suffixed, spelled: as in `Reasoning`.
     ids: how ids of calls look where the model writes none.
     always_native: a forced choice is written in this syntax whatever the server's option says.
     atoms: tokens that literals are made of, where a literal is not one token.
@@ -238,9 +292,14 @@ class Tools:
     ids: Literal["default", "functions", "nine"] = "default"
     always_native: bool = False
     atoms: tuple[str, ...] = ()
+    tentative: bool = False
+    tail: tuple[str, ...] = ()
+    noise: tuple[str, ...] = ()
+    suffixed: bool = False
+    spelled: bool = False
 
     def __post_init__(self) -> None:
-        for field in ("call", "section", "atoms"):
+        for field in ("call", "section", "atoms", "tail", "noise"):
             _literals("Tools", field, getattr(self, field))
         if not self.call and not self.unmarked:
             raise GrammarError("Tools.call: write the literal that opens a call, or unmarked=True")
@@ -253,10 +312,12 @@ class Tools:
             raise GrammarError("Tools.header: these arguments hold the name themselves; leave header out")
         if not named and self.header is None:
             raise GrammarError("Tools.header: the name has to come from somewhere; write Header(until=(…,))")
-        if isinstance(self.arguments, Params | Literals) and not self.close:
+        if isinstance(self.arguments, Params | Literals | Elements) and not self.close:
             raise GrammarError("Tools.close: values of this kind need the call's own closer; write it")
         if self.unmarked and not named:
             raise GrammarError("Tools.unmarked: only Members or Python can be told from text without an opener")
+        if self.tentative and not isinstance(self.arguments, Members):
+            raise GrammarError("Tools.tentative: only Members can be told from text after an opener; leave it out")
         openers = (*(self.section or self.call), *(self.call if self.bare else ()))
         _apart("Tools", dict.fromkeys(openers))
         if self.section:
@@ -265,15 +326,23 @@ class Tools:
     @property
     def markers(self) -> tuple[str, ...]:
         """Every literal of the grammar, for the vocabulary to look up."""
-        found = [*self.call, self.close, *self.section, self.section_close, *self.atoms]
+        found = [*self.call, self.close, *self.section, self.section_close, *self.tail, *self.noise, *self.atoms]
         if self.header:
             found += [*self.header.until, *self.header.keep]
         match self.arguments:
             case Params() as params:
                 found += [params.open, params.until, params.close, params.value_open]
-            case Literals(delimiter):
+                found += [params.type_open, params.type_close]
+            case Literals(delimiter=delimiter):
                 found.append(delimiter)
+            case Elements(prefix=prefix):
+                found.append(prefix)
+            case Json(lead=lead):
+                found.append(lead)
         return tuple(dict.fromkeys(literal for literal in found if len(literal) > 1))
+
+
+Body = Literal["reasoning", "content", "tools", "dropped"]
 
 
 @dataclass(frozen=True)
@@ -283,31 +352,61 @@ class Messages:
     header = start role [recipient] [channel name] [recipient] [constrain type] message; ends: what ends a body.
     reasoning, content: channels; other channels are dropped. prefix: of a recipient that is a tool.
     builtin: recipients (and names below them) that are no calls.
+    recipients: what bodies are by their recipient ("": none), in place of channels; others are tools'.
+    headless: ` to=recipient message` counts inside a body as well.
+    kinds: literals that begin a body, and what it is, in place of headers.
+    tools: grammar of the bodies that are tools'; None: the body is the arguments, the recipient the name.
+    trim: whitespace at the end of reasoning is dropped.
     """
 
     source: str
     start: str
-    channel: str
-    message: str
-    constrain: str
     ends: tuple[str, ...]
-    reasoning: tuple[str, ...]
-    content: tuple[str, ...]
+    channel: str = ""
+    message: str = ""
+    constrain: str = ""
+    reasoning: tuple[str, ...] = ()
+    content: tuple[str, ...] = ()
     prefix: str = "functions."
     builtin: tuple[str, ...] = ()
+    recipients: tuple[tuple[str, Body], ...] = ()
+    headless: bool = False
+    kinds: tuple[tuple[str, Body], ...] = ()
+    tools: Tools | None = None
+    trim: bool = False
 
     def __post_init__(self) -> None:
-        for field in ("start", "channel", "message", "constrain"):
-            _literals("Messages", field, (getattr(self, field),))
+        _literals("Messages", "start", (self.start,))
+        for field in ("channel", "message", "constrain"):
+            if getattr(self, field):
+                _literals("Messages", field, (getattr(self, field),))
         _literals("Messages", "ends", self.ends)
+        _literals("Messages", "kinds", tuple(literal for literal, _ in self.kinds))
         if not self.ends:
             raise GrammarError('Messages.ends: write what ends a body, such as ("<|end|>",)')
+        if bool(self.message) == bool(self.kinds):
+            raise GrammarError("Messages: bodies begin after a header's `message` or after one of `kinds`; write one")
+        if self.message and bool(self.channel) == bool(self.recipients):
+            raise GrammarError("Messages: a body is told by its `channel` or by its `recipients`; write one")
         if set(self.reasoning) & set(self.content):
             raise GrammarError("Messages: a channel is reasoning or content, not both; write it once")
+        named = "tools" in dict((*self.recipients, *self.kinds)).values() or self.recipients
+        if named and self.tools is None:
+            raise GrammarError("Messages.tools: write the grammar of tools' bodies")
+
+    @property
+    def ids(self) -> Literal["default", "functions", "nine"]:
+        return self.tools.ids if self.tools else "default"
 
     @property
     def markers(self) -> tuple[str, ...]:
-        return (self.start, self.channel, self.message, self.constrain, *self.ends)
+        return (*self.framing, *(self.tools.markers if self.tools else ()))
+
+    @property
+    def framing(self) -> tuple[str, ...]:
+        """The literals that frame messages."""
+        own = (self.start, self.channel, self.message, self.constrain, *self.ends, *(one for one, _ in self.kinds))
+        return tuple(literal for literal in own if literal)
 
 
 Grammar = Reasoning | Tools | Messages

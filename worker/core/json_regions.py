@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
-from worker.core.coerce import parse_json
+from worker.core.coerce import dump, json_string
 from worker.core.compiled import SYMBOL
 from worker.core.grammar import Json, Members
 from worker.core.json_scan import DONE, JsonScan
@@ -24,6 +22,7 @@ from worker.core.run_constants import (
     MAX_VALUE,
     MEMBERS,
     MUTE,
+    NESTED,
     OPEN,
     SEEN,
     SPACE,
@@ -32,7 +31,7 @@ from worker.core.run_constants import (
 )
 
 # Phases of an object with members.
-START, ITEM, FIRST_KEY, NEXT_KEY, IN_KEY, COLON, VALUE, NAME, ARGUMENTS, TEXT, SKIP, NEXT = range(12)
+START, ITEM, FIRST_KEY, NEXT_KEY, IN_KEY, COLON, VALUE, NAME, ARGUMENTS, TEXT, SKIP, NEXT, ID = range(13)
 
 
 def _over(run: Run) -> bool:
@@ -63,17 +62,15 @@ def object_(run: Run) -> bool:
     if not run.flags & WROTE:
         start = run.pos
         char = run.skip_space()
-        if options.lead and char:
-            rest = buf[run.pos : run.pos + len(options.lead)]
-            if len(rest) < len(options.lead) and options.lead.startswith(rest) and not run.ending:
+        if c.lead and char:
+            rest = buf[run.pos : run.pos + len(c.lead)]
+            if len(rest) < len(c.lead) and c.lead.startswith(rest) and not run.ending:
                 return run.wait(start)
-            if rest == options.lead:
+            if rest == c.lead:
                 run.pos += len(rest)
                 char = run.skip_space()
         if not char:
-            if run.pos - start > MAX_HEADER:
-                start = run.pos  # whitespace before the object is nothing
-            return run.wait(start)
+            return run.wait(run.pos if run.over(start, MAX_HEADER) else start)
         if c.forced and not run.name:
             run.name = run.request.forced_name
         if char == "{":
@@ -92,13 +89,7 @@ def object_(run: Run) -> bool:
         else:
             run.flags = (run.flags | MUTE) & ~GOOD
             return _over(run)
-    end = len(buf)
-    if options.id_ends and not buf.isascii():
-        closer = SYMBOL.search(buf, run.pos)
-        while closer and closer.group() not in c.value_ends:
-            closer = SYMBOL.search(buf, closer.end())
-        if closer:
-            end = closer.start()
+    end = _limit(run) if options.id_ends else len(buf)
     scan = run.scanner()
     out: list[str] = []
     run.pos = scan.feed(buf, run.pos, end, out)
@@ -113,6 +104,15 @@ def object_(run: Run) -> bool:
         return _over(run)
     run.held = ""
     return False
+
+
+def _limit(run: Run) -> int:
+    """Where a marker's id ends the value, whatever is open in it; the length of the text if none does."""
+    buf = run.buf
+    closer = None if buf.isascii() else SYMBOL.search(buf, run.pos)
+    while closer and closer.group() not in run.c.value_ends:
+        closer = SYMBOL.search(buf, closer.end())
+    return closer.start() if closer else len(buf)
 
 
 def _closer(run: Run) -> bool | None:
@@ -164,26 +164,24 @@ def _broken(run: Run, begin: int) -> bool:
 def _members(run: Run, shape: Members) -> bool:
     begin = run.pos
     buf = run.buf
+    end = _limit(run) if run.c.messages is not None else len(buf)
     while True:
         phase = run.phase
-        if phase in (IN_KEY, NAME, ARGUMENTS, TEXT, SKIP):
+        if phase in (IN_KEY, NAME, ARGUMENTS, TEXT, SKIP, ID):
             scan = run.scanner()
             out: list[str] = []
-            run.pos = scan.feed(buf, run.pos, len(buf), out)
-            text = "".join(out)
+            start = run.pos
+            run.pos = scan.feed(buf, start, end, out)
+            text = buf[start : run.pos]  # as written: what is kept grows with the output, escapes come when it is said
             run.keep_scanner(scan)
-            if phase == ARGUMENTS:
-                if run.flags & OPEN:
-                    run.write(text)
-                elif len(run.value) + len(text) <= MAX_VALUE:
-                    run.value += text
-                else:
-                    run.flags |= MUTE
-            elif phase == TEXT:
-                if len(run.value) + len(text) <= MAX_VALUE:
-                    run.value += text
-                else:
-                    run.flags |= BAD
+            if phase == ARGUMENTS and run.flags & OPEN:
+                for part in out:
+                    run.write(part)
+            elif phase in (ARGUMENTS, TEXT):
+                run.value += text
+                if len(run.value) > MAX_VALUE:
+                    run.value = ""
+                    run.flags |= BAD if phase == TEXT else MUTE
             elif phase == SKIP:
                 run.key = (run.key + text)[:8]
             else:
@@ -264,12 +262,19 @@ def _scan_from(run: Run) -> None:
 def _value(run: Run, shape: Members, char: str) -> bool:
     """The value of member `key` begins."""
     key = run.key
+    if key in shape.within and char == "{" and not run.flags & NESTED:
+        run.flags |= NESTED
+        run.phase = FIRST_KEY
+        run.pos += 1
+        return True
     _scan_from(run)
     if key in shape.name and not run.flags & OPEN and not run.name:
         if char != '"':
             return False
         run.phase, run.key = NAME, ""
-    elif key in shape.arguments and not run.flags & HAS_ARGUMENTS:
+    elif key in shape.id and char == '"' and not run.flags & OPEN:
+        run.phase, run.key = ID, ""
+    elif (key in shape.arguments or shape.keyed) and not run.flags & HAS_ARGUMENTS:
         run.flags |= HAS_ARGUMENTS
         if char == "{":
             run.phase = ARGUMENTS
@@ -287,34 +292,36 @@ def _value_done(run: Run, shape: Members) -> None:
     phase = run.phase
     run.mode, run.stack = JSON_VALUE, ""
     if phase == IN_KEY:
-        ok, key = parse_json(run.key)
-        run.key = key if ok else ""
+        run.key = json_string(run.literal(run.key)) or ""
         run.phase = COLON
+        if shape.keyed and not run.flags & OPEN:
+            run.name = run.key.strip()
+            run.begin()
         return
     run.phase = NEXT
     if phase == NAME:
-        ok, name = parse_json(run.key)
+        name = (json_string(run.literal(run.key)) or "").strip()
         run.key = ""
-        run.name = name.strip() if ok else ""
+        run.name = name if len(name) <= MAX_HEADER else ""
         if run.name and run.flags & UNDECIDED:
             run.flags &= ~UNDECIDED
             run.raw = ""
         if not (run.flags & UNDECIDED):
             run.begin()
             if run.value:
-                run.write(run.value)
+                run.write(scan_text(run.value)[1])
                 run.value = ""
+    elif phase == ID:
+        run.id, run.key = json_string(run.literal(run.key)) or "", ""
     elif phase == TEXT:
-        ok, text = parse_json(run.value)
+        string = json_string(run.literal(run.value))
         run.value = ""
-        inner, value = parse_json(text) if ok else (False, None)
-        if inner and isinstance(value, dict):
-            text = json.dumps(value, ensure_ascii=False)
-        elif ok and not text.strip():
+        ok, text = scan_text(string.strip()) if string else (string is not None, "")
+        if ok and not text:
             text = "{}"
-        else:
+        elif not ok or text[0] != "{":
             run.flags |= BAD
-            text = json.dumps(text, ensure_ascii=False) if ok else ""
+            text = dump(string) if string is not None else ""
         if run.flags & OPEN:
             run.write(text)
         else:
@@ -330,7 +337,12 @@ def _value_done(run: Run, shape: Members) -> None:
 
 
 def _object_done(run: Run) -> bool:
-    """The brace that closes the call's object."""
+    """The brace that closes the call's object, or the object inside it that holds name and arguments."""
+    if run.flags & NESTED:
+        run.flags &= ~NESTED
+        run.phase = NEXT
+        run.pos += 1
+        return True
     if run.flags & UNDECIDED:
         return False  # no name: it was an answer, and the brace is part of it
     run.pos += 1
@@ -351,7 +363,8 @@ def _object_done(run: Run) -> bool:
 def finish_members(run: Run) -> None:
     """End of the output inside an undecided object: text, unless it was cut while the name was being written."""
     if run.flags & UNDECIDED:
-        if run.reason == "length" and run.phase == NAME:
+        named = run.phase == NAME or (run.phase in (COLON, VALUE) and run.c.members and run.key in run.c.members.name)
+        if run.reason == "length" and named:
             return
         _release(run, "")
 

@@ -15,13 +15,16 @@ _ESCAPE = 16
 """Added to a string mode: after a backslash; further multiples: hex digits of \\uXXXX still to come, plus one."""
 
 MAX_DEPTH = 256
-MAX_SCALAR = 64
-"""Code points of a number or word; a longer number is still a number, but its syntax is no longer checked."""
 
 _STRING_STOP = re.compile(r'["\\\x00-\x1f]')
 _SPACE = re.compile(r"[ \t\r\n]*")
 _SCALAR_RUN = re.compile(r"[0-9A-Za-z+.\-]*")
 _SCALAR = re.compile(r"(?:-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null)\Z")
+_SCALAR_BEGIN = re.compile(
+    r"(?:-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*|(?:\.[0-9]+)?[eE](?:[+-]?[0-9]*)?)?)?"
+    r"|t(?:r(?:ue?)?)?|f(?:a(?:l(?:se?)?)?)?|n(?:u(?:ll?)?)?)\Z"
+)
+_DIGITS = re.compile(r"([0-9])[0-9]+")
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 _HEX = frozenset("0123456789abcdefABCDEF")
 
@@ -31,8 +34,10 @@ def escape_control(char: str) -> str:
 
 
 class JsonScan:
-    """Scanner of one JSON value. `stack` holds the open brackets, `scalar` the number or word being read.
+    """Scanner of one JSON value. `stack` holds the open brackets.
 
+    `scalar` stands for the number or word being read: of its digits only the first of each run is kept, which decides
+    as all of them would about what may follow; so it has at most 7 characters however long the number is.
     `bad`: inside strings or scalars something is not JSON, but where the value ends is still known.
     """
 
@@ -80,8 +85,7 @@ class JsonScan:
             if mode == SCALAR:
                 run = _SCALAR_RUN.match(buf, pos, end)
                 assert run is not None
-                if len(self.scalar) <= MAX_SCALAR:
-                    self.scalar = (self.scalar + run.group())[: MAX_SCALAR + 1]
+                self._scalar(run.group())
                 pos = run.end()
                 if pos < end:
                     self._end_scalar()
@@ -108,8 +112,15 @@ class JsonScan:
         if self.mode == SCALAR and not self.stack:
             self._end_scalar()
 
+    def _scalar(self, text: str) -> None:
+        text = self.scalar + text
+        if self.bad or not _SCALAR_BEGIN.match(text):
+            self.bad = True
+            text = ""
+        self.scalar = _DIGITS.sub(r"\1", text)
+
     def _end_scalar(self) -> None:
-        if len(self.scalar) <= MAX_SCALAR and not _SCALAR.match(self.scalar):
+        if not _SCALAR.match(self.scalar):
             self.bad = True
         self.scalar = ""
         self.mode = NEXT if self.stack else DONE

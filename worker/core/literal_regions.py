@@ -6,18 +6,18 @@ import json
 import re
 from json.encoder import encode_basestring
 
-from worker.core.coerce import dump, number_text
+from worker.core.coerce import dump, json_or_string, number_text
 from worker.core.json_scan import MAX_DEPTH
 from worker.core.run import Run
 from worker.core.run_constants import (
     AFTER,
     GOOD,
     MAX_HEADER,
+    MAX_VALUE,
 )
 
 KEY, KEY_TEXT, COLON, VALUE, STRING, BARE, NEXT, FIRST_VALUE, KEY_STRING = range(9)
 _START = 9
-MAX_BARE = 64
 _BARE_STOP = re.compile(r"[,}\]]")
 _KEY_STOP = re.compile(r"[:,}{\[\]]")
 
@@ -41,16 +41,23 @@ def literals(run: Run) -> bool:
             found = stop >= 0
             if not found:
                 stop = c.string_end.hold(buf, run.pos)
-            text = run.literal(buf[run.pos : stop])
-            if phase == STRING:
-                run.write(encode_basestring(text)[1:-1])
+            text = buf[run.pos : stop]
+            run.pos = stop
+            if phase == STRING and c.decoded:
+                run.value += text
+                if len(run.value) > MAX_VALUE:
+                    run.value = ""
+                    return _broken(run)
+            elif phase == STRING:
+                run.write(encode_basestring(run.literal(text))[1:-1])
             else:
-                run.key = (run.key + text)[:MAX_HEADER]
+                run.key = (run.key + run.literal(text))[:MAX_HEADER]
             if not found:
                 return run.wait(stop)
-            run.pos = stop + len(delimiter)
+            run.pos += len(delimiter)
             if phase == STRING:
-                run.write('"')
+                run.write(json_or_string(run.literal(run.value)) if c.decoded else '"')
+                run.value = ""
                 run.phase = NEXT
             else:
                 run.phase = COLON
@@ -63,8 +70,7 @@ def literals(run: Run) -> bool:
                 run.pos = closer
                 return _broken(run)
             if match is None:
-                held = buf[run.pos :]
-                if len(held) > MAX_HEADER:
+                if run.over(run.pos, MAX_HEADER):
                     return _broken(run)
                 return run.wait(run.pos)
             text = run.literal(buf[run.pos : stop])
@@ -72,7 +78,7 @@ def literals(run: Run) -> bool:
             if phase == KEY_TEXT:
                 if buf[stop] != ":" or not text.strip():
                     return _broken(run)
-                run.key = text.strip()
+                run.key = text.strip()[:MAX_HEADER]
                 run.phase = COLON
             else:
                 run.write(_bare(text.strip()))
@@ -125,7 +131,8 @@ def _structural(run: Run, char: str, begins: bool) -> bool:
         run.mode = 1
         if begins:
             run.pos += len(run.c.delimiter)
-            run.write('"')
+            if not run.c.decoded:
+                run.write('"')
             run.phase = STRING
         elif char in "{[":
             if len(run.stack) >= MAX_DEPTH:

@@ -44,11 +44,10 @@ def finite(logprob: float) -> float:
 
 def resolve(vocabulary: Vocabulary, id_: int, context: Sequence[int]) -> Resolved:
     """Text of one token; context: ids sampled before it, to complete a character that tokens split."""
-    if not vocabulary.known(id_):
-        return "", None
-    text = vocabulary.decode((id_,))
-    if text.endswith(REPLACEMENT):
-        text = _repair(vocabulary, id_, context)
+    text, data = resolved = vocabulary.alone(id_)
+    if data is None or not text.endswith(REPLACEMENT):
+        return resolved
+    text = _repair(vocabulary, id_, context)
     return text, list(text.encode())
 
 

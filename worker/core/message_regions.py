@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from worker.core.compiled import NOTHING
 from worker.core.json_scan import VALUE as JSON_VALUE
 from worker.core.run import Run
 from worker.core.run_constants import (
@@ -13,6 +14,7 @@ from worker.core.run_constants import (
     BODY_REASONING,
     JSON,
     MAX_HEADER,
+    MAX_RECIPIENT,
     MAX_SPACE,
     MESSAGE_HEADER,
     OPEN,
@@ -30,7 +32,7 @@ def header(run: Run) -> bool:
     c = run.c
     match = c.in_header.find(run.buf, run.pos)
     if match is None:
-        if len(run.buf) - run.pos > MAX_HEADER:
+        if run.over(run.pos, MAX_HEADER):
             return _no_header(run, len(run.buf))
         return run.wait(run.pos)
     if match.group() != c.message:
@@ -62,6 +64,8 @@ def body_of(run: Run, header: str) -> int:
     assert messages is not None
     recipient = _RECIPIENT.search(header)
     name = recipient[1] if recipient else ""
+    if messages.recipients:
+        return c.recipients.get(name, c.tool_body)
     if name and name != "assistant":
         if name.startswith(messages.prefix):
             name = name.removeprefix(messages.prefix)
@@ -87,10 +91,14 @@ def body(run: Run) -> bool:
     if c.messages is None:  # after a forced call: whatever follows is nothing
         run.pos = len(run.buf)
         return False
-    match = c.in_body.find(run.buf, run.pos)
-    stop = match.start() if match else c.in_body.hold(run.buf, run.pos)
+    match = boundary(run)
+    stop = match.start() if match else hold(run)
     if run.region != BODY_DROPPED:
         reasoning = run.region == BODY_REASONING
+        assert c.messages is not None
+        if reasoning and c.messages.trim:
+            kept = run.pos + len(run.buf[run.pos : stop].rstrip(SPACE))
+            stop = kept if match or stop - kept <= MAX_SPACE else stop
         text = run.prose(run.buf[run.pos : stop])
         fresh = not run.flags & (SEEN_REASONING if reasoning else SEEN)
         if fresh and not text.strip(SPACE) and len(text) <= MAX_SPACE:
@@ -102,21 +110,39 @@ def body(run: Run) -> bool:
             (run.say_reasoning if reasoning else run.say_content)(text)
     if match is None:
         return run.wait(stop)
-    _boundary(run, match)
+    leave(run, match)
     return True
 
 
-def _boundary(run: Run, match: re.Match[str]) -> None:
+def boundary(run: Run) -> re.Match[str] | None:
+    """Where the body ends."""
     c = run.c
+    match = c.in_body.find(run.buf, run.pos)
+    headless = c.headless.search(run.buf, run.pos)
+    return headless if headless and (match is None or headless.start() < match.start()) else match
+
+
+def hold(run: Run) -> int:
+    """Where text begins that may become the end of the body; the length of the text if there is none."""
+    c = run.c
+    stop = c.in_body.hold(run.buf, run.pos)
+    begin = c.headless_begin.search(run.buf, max(run.pos, len(run.buf) - MAX_RECIPIENT - len(c.message) - 4))
+    return min(stop, begin.start()) if begin and not run.ending else stop
+
+
+def leave(run: Run, match: re.Match[str]) -> None:
+    """The body ended: on to the next header."""
+    c = run.c
+    header = BETWEEN if c.kinds else MESSAGE_HEADER
     if match.group() in c.body_ends:
         run.pos = match.end()
-        run.region = BETWEEN
+        run.region = MESSAGE_HEADER if c.headless is not NOTHING else BETWEEN
     elif match.group() == c.start:
         run.pos = match.end()
-        run.region = MESSAGE_HEADER
+        run.region = header
     else:
         run.pos = match.start()
-        run.region = MESSAGE_HEADER
+        run.region = header
 
 
 def between(run: Run) -> bool:
@@ -135,8 +161,11 @@ def between(run: Run) -> bool:
     if match.group() == c.message:  # a body without a header
         run.pos = match.end()
         run.region = BODY_CONTENT
+    elif match.group() in c.kinds:
+        run.pos = match.end()
+        run.region = c.kinds[match.group()]
     else:
-        _boundary(run, match)
+        leave(run, match)
     return True
 
 
@@ -146,7 +175,8 @@ def finish_body(run: Run) -> None:
         text, run.held = run.held, ""
         run.buf, run.pos = text, 0
         # a header that was cut says nothing; text that never was one does, and only the first message has no role
-        if text and run.c.channel not in text and not text.startswith("assistant") and not " to=".startswith(text):
+        cut = run.c.channel and run.c.channel in text
+        if text and not (cut or text.startswith("assistant") or " to=".startswith(text)):
             _no_header(run, len(text))
     elif run.region in (BODY_REASONING, BODY_CONTENT):
         text = run.prose(run.held)

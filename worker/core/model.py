@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from worker.core.response_template import Imported
 from worker.core.vocabulary import Vocabulary
 
 
@@ -52,6 +53,7 @@ class Model:
     """Everything `derender_step` needs to know about a served model.
 
     eos_token_id: the tokenizer's own end-of-sequence id; model_eos_ids: those of the generation config.
+    template_digest: of chat template and response template. imported: grammars of the response template.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Model:
     parsers: ParserConfig = ParserConfig()
     limits: Limits = Limits()
     template_digest: str = ""
+    imported: Imported | None = None
 
     @cached_property
     def fingerprint(self) -> str:

@@ -6,7 +6,6 @@ text. The closer and what follows are held until that is known.
 
 from __future__ import annotations
 
-import json
 import re
 from json.encoder import encode_basestring
 from zlib import crc32
@@ -17,10 +16,12 @@ from worker.core.coerce import (
     STRING,
     UNKNOWN,
     convert,
+    dump,
     json_or_string,
     parameter_types,
+    schema_types,
 )
-from worker.core.compiled import SYMBOL
+from worker.core.compiled import CDATA, SYMBOL
 from worker.core.run import Run
 from worker.core.run_constants import (
     AFTER,
@@ -36,6 +37,7 @@ from worker.core.run_constants import (
     MAX_VALUE,
     OPEN,
     PARAMS,
+    RAW,
     SKIPPING,
     SPACE,
     STREAMING,
@@ -48,6 +50,11 @@ BY_JSON = 128
 """In place of a type set: JSON if the text is JSON, else a string (an attribute said "no string")."""
 _SPACES = re.compile(r"[ \t\r\n]*")
 TEXT, WAIT, CLOSE = range(3)
+_CDATA_END = "]]>"
+_ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
+_ENTITY = re.compile(r"&(#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-z]{2,4});")
+_ENTITY_BEGIN = re.compile(r"&(?:#[0-9]{0,7}|#[xX][0-9a-fA-F]{0,6}|[a-z]{0,4})\Z")
+MAX_ENTITY = 9
 
 
 def params(run: Run) -> bool:
@@ -55,10 +62,9 @@ def params(run: Run) -> bool:
     c = run.c
     assert c.params is not None
     if c.params.json_body and not run.flags & (WROTE | HAS_ARGUMENTS):
-        start = run.pos
         char = run.skip_space()
         if not char:
-            return run.wait(start)
+            return False
         if char == "{":
             run.region, run.flags = JSON, run.flags | WROTE
             run.mode, run.stack = 0, ""
@@ -92,23 +98,24 @@ def key(run: Run) -> bool:
     assert c.params is not None
     match = c.key_end.find(run.buf, run.pos)
     if match is None:
-        if len(run.buf) - run.pos > MAX_HEADER:
+        if run.over(run.pos, MAX_HEADER):
             run.region = PARAMS
             return True
         return run.wait(run.pos)
     captured = run.literal(run.buf[run.pos : match.start()])
     run.pos = match.end()
     found = c.param_pattern.fullmatch(captured)
-    if found is None or match.start() - run.pos > MAX_HEADER:
+    name = found["key"].strip() if found else ""
+    if found is None or len(name) > MAX_HEADER:
         run.region = PARAMS
         return True
-    name = found["key"].strip()
     if c.params.escapes:
         name = name.replace("&quot;", '"').replace("&amp;", "&")
     run.key = name
     run.kind = _types(run, name, found.groupdict().get("type"))
     run.region = TO_VALUE if c.value_open else VALUE
-    _begin_value(run)
+    if not c.type_open:
+        _begin_value(run)
     return True
 
 
@@ -118,19 +125,22 @@ def _types(run: Run, name: str, attribute: str | None) -> int:
         if attribute is None:
             return STRING if run.c.params.untyped == "string" else BY_JSON
         return STRING if attribute in ("true", "string") else BY_JSON
-    return parameter_types(run.request.schemas.get(run.name), name)
+    if run.c.params.typing == "json":
+        return BY_JSON
+    types = parameter_types(run.request.schemas.get(run.name), name)
+    return BY_JSON if types == UNKNOWN and run.c.params.untyped == "json" else types
 
 
 def _begin_value(run: Run) -> None:
     """Write the key; a value whose type is a string streams, the others are collected until they can be typed."""
-    digest = crc32(run.key.encode("utf-8", "surrogatepass"))
+    key, run.key, run.value = run.key, "", ""
+    digest = crc32(key.encode("utf-8", "surrogatepass"))
     run.flags = (run.flags | FRESH) & ~(STREAMING | SKIPPING | LINE)
-    run.value = ""
     if digest in run.seen or len(run.seen) >= MAX_KEYS:
         run.flags |= SKIPPING
         return
     run.seen = (*run.seen, digest)
-    run.write((", " if run.flags & WROTE else "{") + json.dumps(run.key, ensure_ascii=False) + ": ")
+    run.write((", " if run.flags & WROTE else "{") + dump(key) + ": ")
     run.flags |= WROTE
     if run.kind in (UNKNOWN, STRING):
         run.flags |= STREAMING
@@ -143,6 +153,16 @@ def to_value(run: Run) -> bool:
     match = c.to_value.find(run.buf, run.pos)
     if match is None:
         return run.wait(c.to_value.hold(run.buf, run.pos))
+    if c.type_open:
+        if match.group() == c.type_open:
+            end = run.buf.find(c.type_close, match.end())
+            if end < 0 and not run.over(match.start(), MAX_HEADER):
+                return run.wait(match.start())
+            if end >= 0:
+                run.kind = schema_types({"type": run.literal(run.buf[match.end() : end]).strip()})
+            run.pos = end + len(c.type_close) if end >= 0 else match.end()
+            return True
+        _begin_value(run)
     if match.group() == c.value_open:
         run.pos = match.end()
         run.region = VALUE
@@ -158,14 +178,14 @@ def value(run: Run) -> bool:
     assert c.params is not None
     buf = run.buf
     pos = run.pos
+    if run.flags & RAW:
+        return _verbatim(run)
     if run.flags & FRESH:
         if c.params.trim == "newline":
             if pos == len(buf):
                 return run.wait(pos)
             if buf[pos] == "\n":
                 pos += 1
-            elif buf.startswith("\r\n", pos):
-                pos += 2
             run.flags |= LINE
         elif c.params.trim == "strip":
             if not run.skip_space():
@@ -178,10 +198,15 @@ def value(run: Run) -> bool:
         if match is None:
             stop = c.in_value.hold(buf, search)
             break
+        if match.group() == CDATA:
+            _say(run, _text(run, buf[pos : match.start()]))
+            run.pos = match.end()
+            run.flags |= RAW
+            return True
         verdict = _decide(run, buf, pos, match)
         if verdict == CLOSE:
             stop = match.start()
-            _say(run, buf[pos : _trimmed(c.params.trim, buf, pos, stop)])
+            _say(run, _text(run, buf[pos : _trimmed(c.params.trim, buf, pos, stop)]))
             run.pos = match.end() if match.group() == c.param_close else stop
             _end_value(run)
             return True
@@ -189,6 +214,9 @@ def value(run: Run) -> bool:
             stop = match.start()
             break
         search = match.start() + 1
+    if c.params.xml:
+        entity = _ENTITY_BEGIN.search(buf, max(pos, stop - MAX_ENTITY), stop)
+        stop = entity.start() if entity else stop
     if c.params.trim == "strip":
         keep = pos + len(buf[pos:stop].rstrip(SPACE))
         if stop - keep <= MAX_SPACE:
@@ -196,17 +224,44 @@ def value(run: Run) -> bool:
     elif stop > pos and buf[stop - 1] == "\n":
         # a newline may belong to the closer, and tells that what follows stands at the start of a line
         stop -= 1
-        if stop > pos and buf[stop - 1] == "\r":
-            stop -= 1
     if stop > pos:
-        _say(run, buf[pos:stop])
+        _say(run, _text(run, buf[pos:stop]))
         run.flags &= ~LINE
     return run.wait(stop)
 
 
+def _verbatim(run: Run) -> bool:
+    """Inside a CDATA section of a value."""
+    buf = run.buf
+    end = buf.find(_CDATA_END, run.pos)
+    if end < 0:
+        end = len(buf) - next((n for n in (2, 1) if buf.endswith(_CDATA_END[:n])), 0)
+        end = max(end, run.pos)
+        _say(run, buf[run.pos : end])
+        return run.wait(end)
+    _say(run, buf[run.pos : end])
+    run.pos = end + len(_CDATA_END)
+    run.flags &= ~RAW
+    return True
+
+
+def _text(run: Run, text: str) -> str:
+    """Text of a value with its entities decoded, where the family writes XML."""
+    assert run.c.params is not None
+    return _ENTITY.sub(_character, text) if run.c.params.xml and "&" in text else text
+
+
+def _character(match: re.Match[str]) -> str:
+    name = match[1]
+    if not name.startswith("#"):
+        return _ENTITIES.get(name, match.group())
+    code = int(name[2:], 16) if name[1] in "xX" else int(name[1:])
+    return chr(code) if code < 0x110000 and not 0xD800 <= code < 0xE000 else match.group()
+
+
 def _trimmed(trim: str, buf: str, pos: int, stop: int) -> int:
     if trim == "newline" and stop > pos and buf[stop - 1] == "\n":
-        return stop - 2 if stop - 1 > pos and buf[stop - 2] == "\r" else stop - 1
+        return stop - 1
     if trim == "strip":
         return pos + len(buf[pos:stop].rstrip(SPACE))
     return stop
@@ -231,10 +286,12 @@ def _decide(run: Run, buf: str, begin: int, match: re.Match[str]) -> int:
     space = _SPACES.match(buf, match.end())
     assert space is not None
     after = space.end()
+    if after - match.end() > MAX_SPACE:
+        return TEXT
     if after == len(buf):
         if run.ending:  # an output that was cut may have gone on with the value: only its own closer is sure
             return TEXT if run.reason == "length" and literal != c.param_close else CLOSE
-        return WAIT if after - match.end() <= MAX_SPACE else TEXT
+        return WAIT
     rest = buf[after:]
     for follower in followers:
         if rest.startswith(follower):

@@ -10,13 +10,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import UNSET
 
 from schemas.openai import ChatRequest
 from schemas.state import ParserState
 from worker.core import (
+    element_regions,
     json_regions,
     literal_regions,
     message_regions,
@@ -25,11 +26,12 @@ from worker.core import (
     text_regions,
 )
 from worker.core.compiled import Compiled, to_portable
-from worker.core.errors import StateMismatch
+from worker.core.errors import GrammarError, StateMismatch
 from worker.core.events import CallArguments, Content, Event, Piece, Reasoning
+from worker.core.fit import fitted
 from worker.core.grammar import Grammar, Literals, Members, Messages, Tools
 from worker.core.grammar import Reasoning as ReasoningGrammar
-from worker.core.grammars import reasoning_grammar, tool_grammar
+from worker.core.grammars import TEMPLATE_DRIVEN, reasoning_grammar, tool_grammar
 from worker.core.json_scan import STRING
 from worker.core.model import Model
 from worker.core.run import RequestView, Run
@@ -41,12 +43,14 @@ from worker.core.run_constants import (
     BODY_DROPPED,
     BODY_REASONING,
     CONTENT,
+    ELEMENTS,
     FRESH,
     GOOD,
     HEADER,
     JSON,
     KEY,
     LABEL,
+    LINE,
     LITERALS,
     LONG,
     MEMBERS,
@@ -91,6 +95,7 @@ _REGIONS: dict[int, Callable[[Run], bool]] = {
     BODY_REASONING: message_regions.body,
     BODY_CONTENT: message_regions.body,
     BODY_DROPPED: message_regions.body,
+    ELEMENTS: element_regions.elements,
 }
 _HANDLERS = tuple(_REGIONS[region] for region in range(len(_REGIONS)))
 
@@ -118,6 +123,8 @@ def _compile(
     inert: tuple[Grammar, ...],
     forced: str,
 ) -> Compiled:
+    reasoning = fitted(reasoning, vocabulary) if reasoning else None
+    tools = fitted(tools, vocabulary) if tools else None
     return Compiled(vocabulary, reasoning, tools, messages, inert, forced)
 
 
@@ -146,6 +153,20 @@ def tool_choice(request: ChatRequest) -> tuple[str, str]:
     return "auto", ""
 
 
+def _imported(model: Model, part: Literal["reasoning", "tools"]) -> ReasoningGrammar | Tools | None:
+    """Grammar from the tokenizer's response template, for the parser names that mean it."""
+    name = model.parsers.reasoning_parser if part == "reasoning" else model.parsers.tool_call_parser
+    if name not in TEMPLATE_DRIVEN:
+        return None
+    if model.imported is None:
+        raise GrammarError(f"parser {name!r} needs the tokenizer's response_template, and this tokenizer has none")
+    grammar = model.imported.reasoning if part == "reasoning" else model.imported.tools
+    if grammar is None:
+        field = "reasoning" if part == "reasoning" else "tool_calls"
+        raise GrammarError(f"parser {name!r}: the tokenizer's response_template has no field for {field}")
+    return grammar
+
+
 class Parser:
     """Immutable: grammars, vocabulary and request, ready to step states.
 
@@ -166,11 +187,13 @@ class Parser:
     def for_request(cls, model: Model, request: ChatRequest) -> Parser:
         """Parser for one request to a model; raises GrammarError for a parser name that is not known."""
         config = model.parsers
-        reasoning = reasoning_grammar(config.reasoning_parser) if config.reasoning_parser else None
+        reasoning: Grammar | None = None
         tools: Grammar | None = None
+        if config.reasoning_parser:
+            reasoning = _imported(model, "reasoning") or reasoning_grammar(config.reasoning_parser)
         choice, name = tool_choice(request)
         if config.tool_call_parser and (config.enable_auto_tool_choice or choice in ("required", "named")):
-            tools = tool_grammar(config.tool_call_parser)
+            tools = _imported(model, "tools") or tool_grammar(config.tool_call_parser)
         messages = next((grammar for grammar in (reasoning, tools) if isinstance(grammar, Messages)), None)
         running = tools if isinstance(tools, Tools) and request.tools else None
         forced = ""
@@ -193,7 +216,7 @@ class Parser:
             or (choice == "auto" and config.enable_auto_tool_choice and config.tool_call_parser is not None)
         )
         schemas = {tool.function.name: tool.function.parameters for tool in offered}
-        ids = tools.ids if isinstance(tools, Tools) else "default"
+        ids = tools.ids if tools is not None and not isinstance(tools, ReasoningGrammar) else "default"
         if model.model_type in _FUNCTIONS_MODELS:
             ids = "functions"
         kwargs = template_kwargs(config.default_chat_template_kwargs, request)
@@ -227,16 +250,21 @@ class Parser:
             elif flags & OPEN and self._within(region, state, text):
                 return ([CallArguments(state.calls - 1, text)] if self.keeps_calls else []), state
         self.check(state)
-        run = Run(compiled, self.view, state, text)
-        while _HANDLERS[run.region](run):
-            pass
+        run = Run(compiled, self.view, state)
+        at, size = 0, len(text)
+        while at < size:
+            stop = at + run.room(size - at)
+            run.take(text[at:stop])
+            at = stop
+            while _HANDLERS[run.region](run):
+                pass
         run.flush()
         return run.events, run.state()
 
     def _within(self, region: int, state: ParserState, text: str) -> bool:
         """Whether text lies wholly inside a string of the arguments and is passed on as it is."""
         if region == VALUE:
-            plain = state.flags & STREAMING and not state.flags & (FRESH | SKIPPING)
+            plain = state.flags & STREAMING and not state.flags & (FRESH | SKIPPING | LINE)
             return bool(plain) and self.compiled.value_stop.search(text) is None
         inside = region == JSON or (region == MEMBERS and state.phase == json_regions.ARGUMENTS)
         return inside and state.mode == STRING and _STRING_STOP.search(text) is None
@@ -244,7 +272,8 @@ class Parser:
     def finish(self, state: ParserState, finish_reason: str) -> tuple[list[Event], ParserState]:
         """Events of the end of the output: what was held is said or dropped, an open call is ended."""
         self.check(state)
-        run = Run(self.compiled, self.view, state, "")
+        run = Run(self.compiled, self.view, state)
+        run.take("")
         run.ending = True
         run.reason = finish_reason
         if run.buf or run.region in (LABEL, VALUE):
@@ -256,8 +285,7 @@ class Parser:
         elif region == MEMBERS:
             json_regions.finish_members(run)
         elif region == PYTHON and run.flags & UNDECIDED:
-            run.raw += run.held
-            python_regions.release(run)
+            python_regions.finish_undecided(run)
         elif self.compiled.messages is not None:
             message_regions.finish_body(run)
         run.held = ""

@@ -10,6 +10,7 @@ from typing import Any
 
 from worker.core.coerce import dump
 from worker.core.compiled import SYMBOL
+from worker.core.grammar import Python
 from worker.core.json_scan import MAX_DEPTH
 from worker.core.run import Run
 from worker.core.run_constants import (
@@ -35,6 +36,7 @@ _NAME_BEGIN = re.compile(r"[A-Za-z_][\w.]*\Z")
 _KEYWORD = re.compile(r"[ \t\r\n]*([A-Za-z_]\w*)[ \t\r\n]*=(?!=)")
 _KEYWORD_BEGIN = re.compile(r"[A-Za-z_]\w*[ \t\r\n]*=?\Z")
 _VALUE_STOP = re.compile(r"""['"()\[\]{},]""")
+_STRING_STOP = {"'": re.compile(r"[\\\n']"), '"': re.compile(r'[\\\n"]')}
 _CLOSER = {"(": ")", "[": "]", "{": "}"}
 _WORDS = {"true": True, "false": False, "null": None}
 
@@ -65,6 +67,13 @@ def release(run: Run, rest: str = "") -> bool:
     return run.pos < len(run.buf)
 
 
+def finish_undecided(run: Run) -> None:
+    """End of the output before it was known whether this is a call: text, unless it was cut after a name and `(`."""
+    run.raw += run.held
+    if run.reason != "length" or "(" not in run.raw:
+        release(run)
+
+
 def _leave(run: Run) -> bool:
     run.to_content()
     return True
@@ -81,7 +90,16 @@ def _calls(run: Run) -> bool | None:
         char = run.skip_space()
         if not char:
             return False
-        if run.phase == START:
+        close = run.c.close
+        if close and run.phase in (NAME, NEXT_CALL) and not run.flags & UNDECIDED:
+            rest = buf[run.pos : run.pos + len(close)]
+            if rest == close:
+                return _leave(run)
+            if close.startswith(rest) and not run.ending:
+                return run.wait(run.pos)
+        if run.phase == START and not _brackets(run):
+            run.phase = NAME
+        elif run.phase == START:
             if char != "[":
                 return None
             run.pos += 1
@@ -90,10 +108,10 @@ def _calls(run: Run) -> bool | None:
             if char == "]" and not run.flags & UNDECIDED:
                 run.pos += 1
                 return _leave(run)
-            stop = buf.find("(", run.pos, run.pos + MAX_HEADER)
+            stop = buf.find("(", run.pos)
             if stop < 0:
                 rest = buf[run.pos :]
-                if not _NAME_BEGIN.match(rest.rstrip(SPACE)) or len(rest) >= MAX_HEADER:
+                if not _NAME_BEGIN.match(rest.rstrip(SPACE)) or run.over(run.pos, MAX_HEADER):
                     return None
                 return run.wait(run.pos) if not run.flags & UNDECIDED else _hold(run)
             name = buf[run.pos : stop].strip()
@@ -101,7 +119,7 @@ def _calls(run: Run) -> bool | None:
                 return None
             run.pos = stop + 1 if not run.flags & UNDECIDED else run.pos
             if run.flags & UNDECIDED:
-                verdict = _is_call(buf, stop + 1, run.ending)
+                verdict = _is_call(buf, stop + 1)
                 if verdict is None:
                     return _hold(run)
                 if not verdict:
@@ -125,7 +143,7 @@ def _calls(run: Run) -> bool | None:
             keyword = _KEYWORD.match(buf, run.pos)
             if keyword is None or keyword.end() == len(buf):
                 rest = buf[run.pos :]
-                if len(rest) < MAX_HEADER and _KEYWORD_BEGIN.match(rest) and not run.ending:
+                if not run.over(run.pos, MAX_HEADER) and _KEYWORD_BEGIN.match(rest):
                     return run.wait(run.pos)
                 return None
             run.pos = keyword.end()
@@ -139,25 +157,32 @@ def _calls(run: Run) -> bool | None:
         elif char == "]":
             run.pos += 1
             return _leave(run)
+        elif not _brackets(run):
+            run.phase = NAME
         else:
             return None
+
+
+def _brackets(run: Run) -> bool:
+    arguments = run.c.tools.arguments if run.c.tools else None
+    return not isinstance(arguments, Python) or arguments.brackets
 
 
 def _hold(run: Run) -> bool:
     return run.wait(run.pos)
 
 
-def _is_call(buf: str, pos: int, ending: bool) -> bool | None:
+def _is_call(buf: str, pos: int) -> bool | None:
     """Whether arguments begin at pos; None: not known yet."""
     rest = buf[pos : pos + MAX_HEADER].lstrip(SPACE)
     if not rest:
-        return False if ending else None
+        return None
     if rest[0] == ")":
         return True
     match = _KEYWORD.match(rest)
     if match:
-        return None if match.end() == len(rest) and not ending else True
-    return None if _KEYWORD_BEGIN.match(rest) and not ending else False
+        return None if match.end() == len(rest) else True
+    return None if _KEYWORD_BEGIN.match(rest) else False
 
 
 def _value(run: Run) -> bool:
@@ -174,7 +199,7 @@ def _value(run: Run) -> bool:
             pos += 1
         elif mode:
             quote = _QUOTES.get(mode, "'")
-            match = re.compile(rf"[\\\n{quote[0]}]").search(buf, pos)
+            match = _STRING_STOP[quote[0]].search(buf, pos)
             if match is None:
                 parts.append(buf[pos:])
                 pos = size

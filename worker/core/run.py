@@ -18,14 +18,18 @@ from worker.core.run_constants import (
     ARRAY,
     BAD,
     BARE,
+    BODY_DROPPED,
     CALL_FLAGS,
     CONTENT,
+    FIELD_CAPS,
+    HELD_CAPS,
     MUTE,
     OPEN,
     OPENER,
     SECTION,
     SEEN,
     SEEN_REASONING,
+    SLICE,
     SPACE,
     STRIP,
 )
@@ -61,22 +65,22 @@ class Run:
         "value",
     )
 
-    def __init__(self, compiled: Compiled, request: RequestView, state: ParserState, text: str) -> None:
+    def __init__(self, compiled: Compiled, request: RequestView, state: ParserState) -> None:
         self.c = compiled
         self.request = request
         self.region = state.region
         self.flags = state.flags
-        self.buf = from_portable(state.held) + text if state.held else text
+        self.buf = ""
         self.pos = 0
-        self.held = ""
+        self.held = from_portable(state.held)
         self.calls = state.calls
         self.history = state.history
-        self.name = state.name
-        self.id = state.id
+        self.name = from_portable(state.name)
+        self.id = from_portable(state.id)
         self.phase = state.phase
         self.mode = state.mode
         self.stack = state.stack
-        self.scalar = state.scalar
+        self.scalar = from_portable(state.scalar)
         self.key = from_portable(state.key)
         self.kind = state.kind
         self.value = from_portable(state.value)
@@ -94,12 +98,12 @@ class Run:
             to_portable(self.held),
             self.calls,
             self.history,
-            self.name,
-            self.id,
+            to_portable(self.name),
+            to_portable(self.id),
             self.phase,
             self.mode,
             self.stack,
-            self.scalar,
+            to_portable(self.scalar),
             to_portable(self.key),
             self.kind,
             to_portable(self.value),
@@ -109,11 +113,41 @@ class Run:
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
+    def take(self, text: str) -> None:
+        """Text for the regions, behind what was held. It must not be longer than `room`."""
+        self.buf = self.held + text if self.held else text
+        self.held = ""
+        self.pos = 0
+
+    def room(self, wanted: int) -> int:
+        """How much of the next `wanted` characters the regions may get at once, so that none passes a cap unseen.
+
+        Regions test lengths only when they are called. So each call ends, at the latest, where a length is one over
+        its cap; and where held text may join a field and carry it past the cap, each character is a call.
+        """
+        held = len(self.held)
+        if held + len(self.raw) + len(self.key) + len(self.value) + wanted <= SLICE:
+            return wanted
+        room = min(wanted, SLICE)
+        for cap in HELD_CAPS:
+            if held <= cap:
+                room = min(room, cap + 1 - held)
+        for size in (len(self.raw), len(self.key), len(self.value)):
+            for cap in FIELD_CAPS:
+                if size <= cap:
+                    room = min(room, max(cap + 1 - size - held, 1))
+                    break
+        return room
+
     def wait(self, start: int) -> bool:
         """Keep buf[start:] for the next step."""
         self.held = self.buf[start:]
         self.pos = len(self.buf)
         return False
+
+    def over(self, start: int, cap: int) -> bool:
+        """Whether buf[start:], where `start` is what would be held, is longer than one of `HELD_CAPS`."""
+        return len(self.buf) - start > cap
 
     def skip_space(self) -> str:
         """The next character that is not whitespace, "" if there is none; `pos` stands at it."""
@@ -174,7 +208,7 @@ class Run:
             return
         self.flush()
         if self.request.keeps_calls:
-            self.events.append(CallBegin(self.calls, self.name, self.id or None))
+            self.events.append(CallBegin(self.calls, self.literal(self.name), self.literal(self.id) or None))
         self.calls += 1
         self.flags |= OPEN
 
@@ -196,7 +230,7 @@ class Run:
 
     def to_content(self) -> None:
         """Back to content after a call or a section."""
-        self.region = CONTENT
+        self.region = CONTENT if self.c.messages is None else BODY_DROPPED
         self.flags = (self.flags | STRIP | AFTER_CALL) & ~(ARRAY | BARE)
 
     def call_over(self) -> None:

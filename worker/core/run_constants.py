@@ -24,7 +24,8 @@ from __future__ import annotations
     BODY_REASONING,
     BODY_CONTENT,
     BODY_DROPPED,
-) = range(20)
+    ELEMENTS,
+) = range(21)
 
 # Flags.
 SEEN_REASONING = 1  # reasoning other than whitespace was said
@@ -47,15 +48,28 @@ STREAMING = 1 << 16  # the value is a string, said as it comes
 SKIPPING = 1 << 17  # a repeated parameter: the first one stays
 ARRAY = 1 << 18  # inside a list of calls
 BARE = 1 << 19  # the call stands outside a section
+RAW = 1 << 20  # inside a CDATA section of a value
+NESTED = 1 << 22  # inside the object that holds name and arguments
+IN_MATH = 1 << 21  # inside LaTeX, where backslashes are kept
 
-CALL_FLAGS = OPEN | MUTE | WROTE | GOOD | BAD | LINE | FRESH | UNDECIDED | HAS_ARGUMENTS | STREAMING | SKIPPING
+_VALUE_FLAGS = LINE | FRESH | STREAMING | SKIPPING | RAW | NESTED
+CALL_FLAGS = OPEN | MUTE | WROTE | GOOD | BAD | UNDECIDED | HAS_ARGUMENTS | _VALUE_FLAGS
 """Those that are forgotten when a call ends."""
 
 SPACE = " \t\r\n"
 
-MAX_SPACE = 64
-MAX_HEADER = 256
-MAX_UNDECIDED = 256
+# Caps, in code points. A region tests what it would hold with `Run.over`, and the length of a field of the run, by one
+# of the caps listed for it; `Run.room` sees to it that both happen at the same character however the output is cut.
+MAX_SPACE = MAX_SCALAR_VALUE = 64
+MAX_HEADER = MAX_UNDECIDED = 256
 MAX_VALUE = 16 * 1024
-MAX_SCALAR_VALUE = 64
+HELD_CAPS = (MAX_SPACE, MAX_HEADER)
+FIELD_CAPS = (MAX_HEADER, MAX_VALUE)
+"""Of `raw`, `key` and `value`."""
+
+SLICE = MAX_SPACE
+"""Longest text that regions get at once: no more than the least cap, so nothing can begin and overflow in one go."""
+
 MAX_KEYS = 64
+MAX_RECIPIENT = 64
+MAX_ELEMENTS = 128

@@ -8,7 +8,7 @@ and where the outcome is written is not known here (`worker/drain.py`, `worker/s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from schemas import keys
 from schemas.generate import GenerateChunk, GenerateResponse, GenerateStreamChoice, Usage
+from schemas.inspect import INSPECT
 from schemas.openai import (
     ChatCompletionChunk,
     CompletionChunk,
@@ -33,6 +34,7 @@ from schemas.state import REQUEST_STATE_VERSION, RequestState, StreamState
 from worker.core import step, validate
 from worker.core.calls import Models, derender_call
 from worker.core.errors import RequestError, SchemaError
+from worker.core.inspect import inspect_call
 from worker.core.model import Limits
 from worker.core.step import PreparedRequest
 
@@ -45,13 +47,15 @@ class Core:
     derender = staticmethod(step.derender)
     derender_completions = staticmethod(step.derender_completions)
     derender_call = staticmethod(derender_call)
+    inspect_call = staticmethod(inspect_call)
 
 
 class Entry(NamedTuple):
-    """One entry of an input stream, as Redis returns it."""
+    """One entry of an input stream, as Redis returns it. parts: the entries that a merged one stands for."""
 
     id: bytes
     fields: dict[bytes, bytes]
+    parts: tuple[Entry, ...] = ()
 
     @property
     def time_ms(self) -> int:
@@ -80,7 +84,7 @@ class Signal:
     index: int | None = None
 
 
-@dataclass
+@dataclass(slots=True)
 class Outcome:
     """What one entry changes.
 
@@ -89,6 +93,8 @@ class Outcome:
     closed: final status, when this entry ended the request.
     dead: reason to put the entry on the dead-letter stream.
     dropped: why the entry had no effect (it was seen before, or came after the end).
+    error: kind of the error that ended the request: a class name of ours, or `EngineError`.
+    tokens: ids that were taken in; unknown: those among them that the tokenizer does not have.
     reply_to: second stream for the replies. private: the only one; the request leaves no reply stream and no status.
     """
 
@@ -100,6 +106,9 @@ class Outcome:
     dead: str | None = None
     dropped: str | None = None
     reply_to: str | None = None
+    error: str | None = None
+    tokens: int = 0
+    unknown: int = 0
     private: bool = False
 
 
@@ -130,6 +139,8 @@ class _Address(msgspec.Struct):
 class _EngineError(msgspec.Struct):
     error: Any
 
+
+ENGINE_ERROR = "EngineError"
 
 MAX_CHOICES = 1024
 """Choices of one request, over all prompts: their states live in one value."""
@@ -236,16 +247,17 @@ class Session:
         if entry is not None and (answer_to := _answer_to(entry)) is not None:
             reply = Reply(1, {keys.ERROR: _encode(error.body()), keys.DONE: keys.STATUS_FAILED.encode()})
             dead = error.message if error.code >= 500 else None
-            return Outcome(replies=[reply], reply_to=answer_to, private=True, dead=dead)
+            kind = type(error).__name__
+            return Outcome(replies=[reply], reply_to=answer_to, private=True, dead=dead, error=kind)
         if state is None and status in keys.CLOSED:
             return Outcome(dead=error.message)
-        outcome = self._end(state, error.body(), dead=error.message, cancel=state is not None)
+        outcome = self._end(state, error.body(), type(error).__name__, dead=error.message, cancel=state is not None)
         if state is None and entry is not None:
             outcome.reply_to = _named_reply_to(entry)
         return outcome
 
     def _end(
-        self, state: RequestState | None, body: ErrorBody, *, dead: str | None = None, cancel: bool = False
+        self, state: RequestState | None, body: ErrorBody, kind: str, *, dead: str | None = None, cancel: bool = False
     ) -> Outcome:
         number = (state.replies if state else 0) + 1
         return Outcome(
@@ -254,6 +266,7 @@ class Session:
             closed=keys.STATUS_FAILED,
             dead=dead,
             reply_to=state.reply_to if state else None,
+            error=kind,
         )
 
     def _not_open(self, entry: Entry, status: str | None) -> Outcome:
@@ -267,6 +280,7 @@ class Session:
             return self._end(
                 None,
                 RequestError("the request was not opened: its first entry is missing").body(),
+                RequestError.__name__,
                 dead="request is not open",
             )
         return Outcome(dead="request is not open")
@@ -326,7 +340,7 @@ class Session:
         if state.seq is not None and seq is not None:
             if seq <= state.seq:
                 return Outcome(open=opened, dropped="duplicate")
-            if seq != state.seq + 1:
+            if seq != state.seq + (len(entry.parts) or 1):
                 raise RequestError(f"entries of the request were lost: {seq} follows {state.seq}", param="seq")
         elif state.seq is not None and keys.CHUNK in entry.fields:
             raise RequestError("the request numbers its entries, but this one has no seq", param="seq")
@@ -336,7 +350,7 @@ class Session:
         payload = entry.fields.get(keys.CHUNK)
         if payload is not None and payload.strip() != b"[DONE]":
             if (error := self._chunk(run, entry, payload)) is not None:
-                return self._end(run.state, error, dead=error.error.message)
+                return self._end(run.state, error, ENGINE_ERROR, dead=error.error.message)
             return run.outcome(keys.STATUS_FINISHED if run.complete and not run.usage_due else None)
         control = keys.CONTROL_DONE if payload is not None else entry.fields.get(keys.CONTROL)
         match control:
@@ -351,7 +365,7 @@ class Session:
                 body = _engine_error(entry.fields.get(keys.ERROR, b'{"error": null}'))
                 if body is None:
                     raise SchemaError("error has to be an error object", param="error")
-                return self._end(run.state, body)
+                return self._end(run.state, body, ENGINE_ERROR)
             case None:
                 raise RequestError("entry has none of open, chunk, control, response, call")
             case _:
@@ -361,7 +375,8 @@ class Session:
         if _integer(entry, keys.ACTIVE) != opened.state.active:
             return Outcome(open=opened, dropped="active again")
         idle_s = (entry.time_ms - opened.state.active) // 1000
-        return self._end(opened.state, IdleTooLong(f"the engine sent nothing for {idle_s} s").body(), cancel=True)
+        error = IdleTooLong(f"the engine sent nothing for {idle_s} s")
+        return self._end(opened.state, error.body(), type(error).__name__, cancel=True)
 
     def _chunk(self, run: _Run, entry: Entry, payload: bytes) -> ErrorBody | None:
         """Step through the choices of one engine event. Returns the engine's error, if it is one."""
@@ -410,14 +425,26 @@ class Session:
             responses = validate.decode(_responses_decoder, payload, self.limits)
             answer = _encode(self.core.derender_completions(request, responses))
         else:
-            answer = _encode(self.core.derender(request, validate.decode(_response_decoder, payload, self.limits)))
-        return Outcome(replies=[_last_reply(answer)], closed=keys.STATUS_FINISHED, reply_to=context.reply_to)
+            responses = [validate.decode(_response_decoder, payload, self.limits)]
+            answer = _encode(self.core.derender(request, responses[0]))
+        ids = [choice.token_ids for response in responses for choice in response.choices]
+        return Outcome(
+            replies=[_last_reply(answer)],
+            closed=keys.STATUS_FINISHED,
+            reply_to=context.reply_to,
+            tokens=sum(len(one or ()) for one in ids),
+            unknown=sum(_unknown(request, one) for one in ids),
+        )
 
     def _answered(self, entry: Entry, request_id: str, call: bytes) -> Reply:
         endpoint = entry.fields.get(keys.ENDPOINT, b"").decode("utf-8", "replace") or None
         if endpoint is not None and endpoint in self.others:
             return _last_reply(self.others[endpoint](endpoint, call, request_id=request_id, limits=self.limits))
         created = entry.time_ms // 1000
+        if endpoint == INSPECT:
+            return _last_reply(
+                self.core.inspect_call(self.models, call, request_id=request_id, created=created, limits=self.limits)
+            )
         answer = self.core.derender_call(
             self.models, call, endpoint=endpoint, request_id=request_id, created=created, limits=self.limits
         )
@@ -449,6 +476,13 @@ class _Run:
     before: the state that the entry found; `state` is the one after it, made once.
     """
 
+    # fmt: off
+    __slots__ = (
+        "active", "before", "choices", "core", "number", "replies", "request", "seq", "signals", "tokens", "unknown",
+        "usage_due",
+    )
+    # fmt: on
+
     def __init__(
         self, core: Core, request: PreparedRequest, before: RequestState, *, seq: int | None, time_ms: int
     ) -> None:
@@ -462,6 +496,7 @@ class _Run:
         self.usage_due = before.usage_due
         self.replies: list[Reply] = []
         self.signals: list[Signal] = []
+        self.tokens = self.unknown = 0
 
     @property
     def state(self) -> RequestState:
@@ -478,7 +513,9 @@ class _Run:
     def complete(self) -> bool:
         """Every choice of every prompt has finished."""
         choices = self.choices
-        return len(choices) == self.before.prompts * self.before.n and all(state.finish for state in choices.values())
+        if len(choices) != self.before.prompts * self.before.n:
+            return False
+        return "" not in [state.finish for state in choices.values()]
 
     def step(self, chunk: GenerateChunk, choice: GenerateStreamChoice, prompt: int) -> None:
         """One step of one choice; a choice that has finished only counts."""
@@ -486,6 +523,8 @@ class _Run:
         before = self.choices.get(flat)
         reply, after = self.core.derender_step(self.request, chunk, before, prompt=prompt)
         self.choices = {**self.choices, flat: after}
+        self.tokens += len(choice.token_ids or ())
+        self.unknown += _unknown(self.request, choice.token_ids)
         if reply.choices:
             self._reply(reply, flat, after)
         if after.stopped and not (before and before.stopped):
@@ -547,7 +586,15 @@ class _Run:
             signals=self.signals,
             closed=closed,
             reply_to=self.before.reply_to,
+            tokens=self.tokens,
+            unknown=self.unknown,
         )
+
+
+def _unknown(request: PreparedRequest, ids: Sequence[int] | None) -> int:
+    """How many ids lie beyond the vocabulary: engines with padded embeddings may sample them."""
+    size = request.model.vocabulary.size
+    return sum(id_ >= size for id_ in ids) if ids and max(ids) >= size else 0
 
 
 def _for_clients(reply: ChatCompletionChunk | CompletionChunk) -> ChatCompletionChunk | CompletionChunk:

@@ -14,7 +14,9 @@ from worker.core.compiled import SYMBOL, Compiled
 from worker.core.events import TEXT
 from worker.core.run import RequestView, Run
 from worker.core.run_constants import (
+    BETWEEN,
     LABEL,
+    MAX_HEADER,
     MESSAGE_HEADER,
     OPENER,
     REASONING,
@@ -42,6 +44,8 @@ TURNS = (
     "<|BOT|>",
     "]~b]",
     "<|start|>",
+    "<assistant>",
+    "<|START_OF_TURN_TOKEN|>",
 )
 """Tokens that begin a turn: markers of reasoning before the last of them belong to the history."""
 
@@ -83,7 +87,8 @@ def thinking(compiled: Compiled, kwargs: Mapping[str, Any]) -> bool | None:
     if kwargs.get("reasoning_effort") in grammar.effort_off:
         return False
     given = [kwargs[key] for key in grammar.switches if kwargs.get(key) is not None]
-    return any(given) if given else None
+    words = grammar.on_words
+    return any(one in words if words and isinstance(one, str) else one for one in given) if given else None
 
 
 def start_region(
@@ -96,7 +101,9 @@ def start_region(
     content = compiled.content_region
     if grammar is None:
         return content, 0, "", ""
-    text = read_ids(compiled, current_turn(compiled.vocabulary, prompt)) if prompt else ""
+    if grammar.inline:
+        return content, 0, "", grammar.inline
+    text = _turn(compiled, prompt) if prompt else ""
     opened = max((text.rfind(literal) for literal in compiled.opens), default=-1)
     closed = max((text.rfind(literal) for literal in (*compiled.closes, *compiled.ends)), default=-1)
     if opened > closed:
@@ -124,14 +131,34 @@ def start_region(
     return content, OPENER if by_id or not explicit else 0, "", ""
 
 
+def _turn(compiled: Compiled, prompt: Sequence[int]) -> str:
+    """The prompt's text in the assistant's turn."""
+    assert compiled.reasoning is not None
+    tail = prompt[-MAX_TAIL:]
+    text = compiled.vocabulary.decode(tail) if compiled.reasoning.anchors else ""
+    begin = max((text.rfind(one) + len(one) for one in compiled.reasoning.anchors if one in text), default=-1)
+    if begin < 0:
+        return read_ids(compiled, current_turn(compiled.vocabulary, prompt))
+    behind = len(text[begin:].encode())
+    at = len(tail)
+    while at and behind > 0:
+        at -= 1
+        behind -= len(compiled.vocabulary.bytes_of(tail[at]))
+    return read_ids(compiled, tail[at:])
+
+
 def _in_messages(compiled: Compiled, view: RequestView, prompt: Sequence[int]) -> tuple[int, int, str, str]:
     text = read_ids(compiled, prompt[-MAX_TAIL:])
+    if compiled.kinds:
+        last = max(compiled.between.literals, key=text.rfind)
+        opened = last in text and last in compiled.kinds
+        return (compiled.kinds[last] if opened else BETWEEN), 0, "", ""
     begin = text.rfind(compiled.start)
     header = text[begin + len(compiled.start) :] if begin >= 0 else ""
     if compiled.message not in header:
-        return MESSAGE_HEADER, 0, "", header.removeprefix("assistant")
+        return MESSAGE_HEADER, 0, "", header.removeprefix("assistant")[:MAX_HEADER]
     header, _, rest = header.partition(compiled.message)
-    run = Run(compiled, view, ParserState(), "")
+    run = Run(compiled, view, ParserState())
     region = message_regions.body_of(run, header)
     if any(end in rest for end in compiled.body_ends):
         return MESSAGE_HEADER, 0, "", ""

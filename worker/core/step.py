@@ -219,7 +219,7 @@ def _advance(
     ids: Ids = choice.token_ids or ()
     finish, stop_reason = choice.finish_reason, choice.stop_reason
     text_ids = ids
-    if stop.ends_by_token(request.stop_tokens, ids, finish, stop_reason):
+    if finish is not None and stop.ends_by_token(request.stop_tokens, ids, finish, stop_reason):
         if not request.stop_tokens.include:
             text_ids = ids[:-1]
         if stop_reason is None and ids[-1] != request.stop_tokens.primary:
@@ -233,7 +233,7 @@ def _advance(
         finish, stop_reason = "stop", found
     text, events, parser_state = "", list[Event](), None
     if parser is None:
-        text = "".join([text for text, _ in pieces])
+        text = pieces[0][0] if len(pieces) == 1 else "".join([text for text, _ in pieces])
     else:
         before = state.parser or parser.start(prompt_ids or (), request.history_calls)
         events, parser_state = parser.step(before, pieces)
@@ -255,26 +255,17 @@ def _advance(
         events,
         finish,
         stop_reason,
-        StreamState(
-            version=STATE_VERSION,
-            fingerprint=state.fingerprint,
-            index=state.index,
+        structs.replace(  # names the fields that change: half the cost of naming all of them
+            state,
             tokens=state.tokens + len(ids),
             role_sent=True,
             finish=finish or "",
             stopped=found is not None and choice.finish_reason is None,
-            decode=None if finish or decode == START else decode,
+            decode=None if finish or decode is START or decode == START else decode,
             stop_held=stop_held,
-            logprob_context=tuple((*state.logprob_context, *ids[-CONTEXT_IDS:])[-CONTEXT_IDS:]),
-            text_offset=state.text_offset,
+            logprob_context=(*state.logprob_context, *ids[-CONTEXT_IDS:])[-CONTEXT_IDS:],
             parser=parser_state,
             prompt=state.prompt or len(prompt_ids or ()),
-            calls=state.calls,
-            call_done=state.call_done,
-            call_open=state.call_open,
-            call_held=state.call_held,
-            created=state.created,
-            id=state.id,
             stop_begun=stop_begun,
         ),
     )
@@ -289,32 +280,25 @@ def _pieces(
     final: bool,
 ) -> tuple[list[Piece], DecodeState, tuple[Piece, ...], str | None]:
     """Pieces that may go on, the detokenizer's state, pieces held for a stop string, and the stop string found."""
-    vocabulary = request.model.vocabulary
-    parsed = request.parser is not None
     decode = state.decode
     if decode is None:
         decode = START
         if not state.tokens:
-            decode = seed(vocabulary, prompt_ids, skip_special=request.skip_special and not parsed, parsed=parsed)
-    pieces: list[Piece] = []
+            parsed = request.parser is not None
+            skip = request.skip_special and not parsed
+            decode = seed(request.model.vocabulary, prompt_ids, skip_special=skip, parsed=parsed)
+    if not strings:
+        pieces, decode = _decoded(request, decode, ids, final)
+        return pieces, decode, (), None
+    pieces = []
     held = stop.unpack(request.stops, state.stop_held, state.stop_begun)
     # a stop string has to end in the text of what comes after the first `min_tokens` ids
-    border = min(max(request.min_tokens - state.tokens, 0), len(ids)) if strings else len(ids)
+    border = min(max(request.min_tokens - state.tokens, 0), len(ids))
     parts = [(ids[:border], False), (ids[border:], True)] if 0 < border < len(ids) else [(ids, not border)]
     if not ids:
         parts = [(ids, state.tokens > request.min_tokens)]  # text of the flush alone belongs to the last id
     for number, (part, search) in enumerate(parts, 1):
-        if parsed:
-            new, decode = decode_pieces(vocabulary, decode, part)
-        else:
-            text, decode = decode_text(vocabulary, decode, part, skip_special=request.skip_special)
-            new = [(text, TEXT)] if text else []
-        if final and number == len(parts):
-            text, decode = flush(vocabulary, decode)
-            if text:
-                new.append((text, TEXT))
-        if not strings:
-            return new, decode, held, None
+        new, decode = _decoded(request, decode, part, final and number == len(parts))
         new, held, found = stop.feed(strings, held, new, search=search, include=request.stop_tokens.include)
         pieces += new
         if found is not None:
@@ -323,6 +307,20 @@ def _pieces(
         pieces += held
         held = ()
     return pieces, decode, held, None
+
+
+def _decoded(request: PreparedRequest, decode: DecodeState, ids: Ids, final: bool) -> tuple[list[Piece], DecodeState]:
+    vocabulary = request.model.vocabulary
+    if request.parser is not None:
+        pieces, decode = decode_pieces(vocabulary, decode, ids)
+    else:
+        text, decode = decode_text(vocabulary, decode, ids, skip_special=request.skip_special)
+        pieces = [(text, TEXT)] if text else []
+    if final:
+        text, decode = flush(vocabulary, decode)
+        if text:
+            pieces.append((text, TEXT))
+    return pieces, decode
 
 
 def _stop_in_content(
@@ -371,11 +369,11 @@ def derender_step(
     prompt_ids = request.prompt_ids(prompt)
     if prompt_ids is None:
         prompt_ids = chunk.prompt_token_ids
-    usage = _chunk_usage(request, chunk, prompt)
+    usage = None if chunk.usage is None else _chunk_usage(request, chunk.usage, prompt)
     if not chunk.choices:
         return _chunk(request, chunk, usage, None), _remember_prompt(request, state, prompt_ids)
     choice = chunk.choices[0]
-    index = prompt * request.choices_per_prompt + choice.index
+    index = prompt * request.choices_per_prompt + choice.index if prompt else choice.index
     if index >= model.limits.max_sequences:
         raise RequestError(f"choice index {index} is over the limit of {model.limits.max_sequences} choices")
     if state.index is None:
@@ -383,7 +381,8 @@ def derender_step(
     elif state.index != index:
         raise StateMismatch(f"stream_state belongs to choice {state.index}, but the chunk is of choice {index}")
     _check_length(request, state, choice, prompt_ids)
-    validate.check_logprobs(choice.logprobs, model.limits)
+    if choice.logprobs is not None:
+        validate.check_logprobs(choice.logprobs, model.limits)
     if state.finish:
         return _chunk(request, chunk, usage, None), _counted(state, len(choice.token_ids or ()))
     if request.parser is not None and state.parser is None and prompt_ids is None:
@@ -445,12 +444,10 @@ def _check_length(
         )
 
 
-def _chunk_usage(request: PreparedRequest, chunk: GenerateChunk, prompt: int) -> Usage | None:
-    if chunk.usage is None:
-        return None
+def _chunk_usage(request: PreparedRequest, usage: Usage, prompt: int) -> Usage:
     count = request.prompt_tokens[prompt] if prompt < len(request.prompt_tokens) else None
-    prompt_tokens = chunk.usage.prompt_tokens if count is None else count
-    return usage_of(prompt_tokens, chunk.usage.completion_tokens or 0)
+    prompt_tokens = usage.prompt_tokens if count is None else count
+    return usage_of(prompt_tokens, usage.completion_tokens or 0)
 
 
 def usage_of(prompt_tokens: int, completion_tokens: int) -> Usage:

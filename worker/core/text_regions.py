@@ -4,8 +4,22 @@ from __future__ import annotations
 
 import re
 
-from worker.core.compiled import CALL, CLOSE_REASONING, NOISE, OPEN_REASONING, SECTION, SWALLOW, SYMBOL, TextRegion
-from worker.core.grammar import Json, Literals, Members, Params, Python
+from worker.core import message_regions
+from worker.core.compiled import (
+    CALL,
+    CLOSE_REASONING,
+    MATH,
+    NEWLINE,
+    NOISE,
+    OPEN_REASONING,
+    PROSE,
+    SECTION,
+    SWALLOW,
+    SYMBOL,
+    WRAP,
+    TextRegion,
+)
+from worker.core.grammar import MAX_LITERAL, Elements, Json, Literals, Members, Params, Python
 from worker.core.json_regions import ITEM
 from worker.core.json_scan import VALUE as JSON_VALUE
 from worker.core.run import Run
@@ -16,9 +30,11 @@ from worker.core.run_constants import (
     BARE,
     BODY_DROPPED,
     CONTENT,
+    ELEMENTS,
     FRESH,
     FROM_REASONING,
     GOOD,
+    IN_MATH,
     JSON,
     LABEL,
     LITERALS,
@@ -129,6 +145,14 @@ def text(run: Run) -> bool:
             run.flags &= ~STRIP
         if fresh and action == SWALLOW and c.label:
             run.region = LABEL
+    elif action == WRAP:
+        run.flags |= STRIP
+    elif action in (NEWLINE, MATH, PROSE):
+        said = "\n" if action == NEWLINE and not run.flags & IN_MATH else match.group()
+        run.flags = (
+            (run.flags | IN_MATH) if action == MATH else (run.flags & ~IN_MATH) if action == PROSE else run.flags
+        )
+        run.say_content(space + said if run.flags & SEEN or said.strip() else "")
     elif action == OPEN_REASONING:
         if run.flags & SEEN:
             run.say_content(space)
@@ -170,10 +194,12 @@ def _unmarked(run: Run) -> bool | None:
     if run.c.forced and char and char not in run.c.unmarked:
         run.region = BODY_DROPPED  # a forced list that is none: no calls, and no content either
         return True
-    if run.pos - start > MAX_SPACE or (run.ending and not char) or (char and char not in run.c.unmarked):
+    rest = run.buf[run.pos : run.pos + MAX_LITERAL]
+    other = bool(char) and (char not in run.c.unmarked or any(rest.startswith(opener) for opener in run.c.call))
+    if run.pos - start > MAX_SPACE or (run.ending and not char) or other:
         run.pos = start
         return None
-    if not char:
+    if not run.ending and (not char or any(opener.startswith(rest) for opener in run.c.call)):
         return run.wait(start)
     if isinstance(tools.arguments, Python):
         run.region = PYTHON
@@ -219,6 +245,8 @@ def _accept(run: Run) -> None:
             run.say_content(space.removesuffix(tools.gap))
     run.flags &= ~(LONG | OPENER | FROM_REASONING)
     run.region = IN_SECTION if action == SECTION else c.call_region
+    if action == SECTION and c.or_members is not None:
+        run.flags |= FRESH
     if run.region == MEMBERS and c.members is not None and c.members.opened:
         run.flags |= ARRAY
         run.phase = ITEM
@@ -253,7 +281,7 @@ def opened(run: Run) -> bool:
     start = run.pos
     char = run.skip_space()
     if not char:
-        if run.pos - start > MAX_SPACE:
+        if run.over(start, MAX_SPACE):
             run.pos = start
             return _reject(run)
         return run.wait(start)
@@ -269,7 +297,11 @@ def opened(run: Run) -> bool:
         return _reject(run)
     if isinstance(tools.arguments, Members):
         if char in c.first_of_members:
+            held = run.raw + run.buf[start : run.pos]
             _accept(run)
+            if tools.tentative:
+                run.raw = held
+                run.flags |= UNDECIDED
             return True
         run.pos = start
         return _reject(run)
@@ -280,7 +312,7 @@ def opened(run: Run) -> bool:
     match = c.header_end.find(rest)
     if match is None:
         hold = c.header_end.hold(rest, 0)
-        if _PROSE.match(rest[:hold]) or len(rest) > MAX_HEADER:
+        if _PROSE.match(rest[:hold]) or run.over(start, MAX_HEADER):
             run.pos = start
             return _reject(run)
         return run.wait(start)
@@ -294,9 +326,24 @@ def opened(run: Run) -> bool:
 def section(run: Run) -> bool:
     """Inside a section: calls, and anything else is dropped."""
     c = run.c
+    if run.flags & FRESH:  # right after the opener, where JSON may stand instead of calls
+        char = run.skip_space()
+        if not char:
+            return run.wait(run.pos)
+        run.flags &= ~FRESH
+        if char in c.first_of_members:
+            run.region = MEMBERS
+            return True
+    if c.messages is not None:
+        end = message_regions.boundary(run)
+        found = c.in_section.find(run.buf, run.pos)
+        if end and (found is None or end.start() <= found.start()):
+            message_regions.leave(run, end)
+            return True
     match = c.in_section.find(run.buf, run.pos)
     if match is None:
-        return run.wait(c.in_section.hold(run.buf, run.pos))
+        stop = c.in_section.hold(run.buf, run.pos)
+        return run.wait(stop if c.messages is None else min(stop, message_regions.hold(run)))
     run.pos = match.end()
     literal = match.group()
     if literal == c.section_close:
@@ -310,7 +357,10 @@ def header(run: Run) -> bool:
     """The name of a call, up to what ends it."""
     c = run.c
     start = run.pos
-    run.skip_space()
+    char = run.skip_space()
+    if c.or_members is not None and char and char in c.first_of_members:
+        run.region = MEMBERS
+        return True
     match = c.header_end.find(run.buf, run.pos)
     abort = c.header_abort.find(run.buf, run.pos)
     if abort and (match is None or abort.start() < match.start()):
@@ -319,8 +369,10 @@ def header(run: Run) -> bool:
         run.flags |= MUTE
         run.region = AFTER
         return True
+    if match and not run.ending and c.header_abort.hold(run.buf, run.pos) < match.start():
+        match = None  # what ends the header stands inside the beginning of what breaks it off
     if match is None:
-        if len(run.buf) - run.pos > MAX_HEADER:
+        if run.over(start, MAX_HEADER):
             run.flags |= MUTE
             run.region = AFTER
             return True
@@ -335,7 +387,8 @@ def header(run: Run) -> bool:
     if c.params is not None and c.params.escapes:
         name = unescape(name)
     run.name = name if len(name) <= MAX_HEADER else ""
-    run.id = (groups.get("id") or "").strip()
+    id_ = (groups.get("id") or "").strip()
+    run.id = id_ if len(id_) <= MAX_HEADER else ""
     if not run.name:
         run.flags |= MUTE
     arguments = c.tools.arguments if c.tools else None
@@ -349,6 +402,9 @@ def header(run: Run) -> bool:
             run.call_over()
         else:
             run.region = PARAMS
+    elif isinstance(arguments, Elements):
+        run.begin()
+        run.region = ELEMENTS
     elif isinstance(arguments, Literals):
         if kept and run.buf[run.pos] == "{":
             run.begin()
@@ -374,10 +430,9 @@ def after(run: Run) -> bool:
     tools = c.tools
     assert tools is not None
     if isinstance(tools.arguments, Members) and not tools.arguments.array and run.flags & FRESH:
-        start = run.pos
         char = run.skip_space()
         if not char:
-            return run.wait(start)
+            return False
         if char == "{":
             run.end(bool(run.flags & GOOD))
             run.region = MEMBERS
@@ -394,6 +449,8 @@ def after(run: Run) -> bool:
     elif literal == c.section_close:
         run.pos = match.end()
         run.to_content()
+    elif literal in c.boundaries:
+        message_regions.leave(run, match)
     else:  # the next opener, where it is read again
         run.pos = match.start()
         if c.section and literal in c.call and not run.flags & BARE:

@@ -80,6 +80,7 @@ class Vocabulary:
         self.size = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
         self._bytes: dict[int, bytes] = {}
         self._byte_ids: set[int] = set()
+        self._alone: dict[int, tuple[str, list[int] | None]] = {}
 
     def bytes_of(self, id_: int) -> bytes:
         """Bytes that an id stands for; empty for an id without a vocabulary entry."""
@@ -95,9 +96,20 @@ class Vocabulary:
         """Forget what was looked up: changes nothing but time, at any moment."""
         self._bytes.clear()
         self._byte_ids.clear()
+        self._alone.clear()
 
     def known(self, id_: int) -> bool:
         return self.tokenizer.id_to_token(id_) is not None
+
+    def alone(self, id_: int) -> tuple[str, list[int] | None]:
+        """Text of one id by itself and its UTF-8 bytes (not to be changed); "" and None without a vocabulary entry."""
+        found = self._alone.get(id_)
+        if found is None:
+            if not self.known(id_):
+                return "", None  # not cached: ids beyond the vocabulary are unbounded
+            text = self.decode((id_,))
+            found = self._alone[id_] = text, list(text.encode())
+        return found
 
     def _look_up(self, id_: int) -> bytes:
         token = self.tokenizer.id_to_token(id_)

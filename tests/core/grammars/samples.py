@@ -275,6 +275,7 @@ SAMPLES: list[Sample] = [
     *llama("tag-and-code", '<|python_tag|>search.call(q="x")', content='search.call(q="x")'),
     *llama("text-after", '{"name": "now"} and more', content=" and more", calls=[("now", {})]),
     *llama("text-before-is-no-call", 'So: {"name": "now"}', content='So: {"name": "now"}'),
+    *llama("cut-after-key", '{"name": ', finish="length"),
     *llama("cut-in-name", '{"name": "we', finish="length"),
     # --- Python -------------------------------------------------------------------------------------------------------
     *python("call", "[weather(city='Rom', days=+2), now()]", calls=[("weather", {"city": "Rom", "days": 2}), ("now", {})]),
@@ -286,6 +287,9 @@ SAMPLES: list[Sample] = [
     *python("positional", "[f(1)]", content="[f(1)]"),
     *python("dotted", "[a.f(x=1)]", calls=[("a.f", {"x": 1})]),
     *python("cut", "[now(), note(text='a", calls=[("now", {})], cut=True, finish="length"),
+    *python("cut-in-keyword", "[now(), note(te", calls=[("now", {})], cut=True, finish="length"),
+    *python("cut-before-decided", "[note(te", finish="length"),
+    *python("stop-before-decided", "[note(te", content="[note(te"),
     *python("text-after", "[now()] done", content=" done", calls=[("now", {})]),
     Sample("llama4_pythonic-tags", "llama4_pythonic", None, "<|python_start|>[now()]<|python_end|>", calls=[("now", {})]),
     Sample("pythonic-has-no-tags", "pythonic", None, "<|python_start|>[now()]", content="<|python_start|>[now()]",
@@ -374,4 +378,108 @@ SAMPLES: list[Sample] = [
     Sample("phi4-two", "phi4_mini_json", None, 'Ok functools[{"name": "now"}, {"name": "now", "parameters": {"a": 1}}]',
            content="Ok", calls=[("now", {}), ("now", {"a": 1})]),
     Sample("phi4-space-is-text", "phi4_mini_json", None, 'functools [{"name": "now"}]', content='functools [{"name": "now"}]'),
+    # --- LongCat, InternLM --------------------------------------------------------------------------------------------
+    Sample("longcat-call", "longcat", None, 'So.\n<longcat_tool_call>\n{"name": "now", "arguments": {"a": 1}}\n'
+           "</longcat_tool_call>", content="So.", calls=[("now", {"a": 1})]),
+    Sample("longcat-two", "longcat", None, '<longcat_tool_call>{"name": "now"}</longcat_tool_call>\n<longcat_tool_call>'
+           '{"name": "now"}</longcat_tool_call> ok', content=" ok", calls=[("now", {}), ("now", {})]),
+    Sample("longcat-hermes-tag-is-text", "longcat", None, '<tool_call>{"name": "now"}</tool_call>',
+           content='<tool_call>{"name": "now"}</tool_call>'),
+    Sample("internlm-call", "internlm", None, 'Look.<|action_start|><|plugin|>\n{"name": "now", "parameters": {"a": 1}}'
+           "<|action_end|>", content="Look.", calls=[("now", {"a": 1})]),
+    Sample("internlm-other-action-is-text", "internlm", None, "<|action_start|><|interpreter|>x",
+           content="<|action_start|><|interpreter|>x"),
+    Sample("internlm-cut", "internlm", None, '<|action_start|><|plugin|>{"name": "now", "parameters": {"a": 1}}', cut=True,
+           finish="length"),
+    # --- details of families whose numbered cases are in cases.py -----------------------------------------------------
+    Sample("append-keeps-all", None, "minimax_m2_append_think", "why\n</think>\n\nso",
+           content="<think>why\n</think>\n\nso"),
+    Sample("append-call", "minimax_m2", "minimax_m2_append_think", 'a</think>\n<minimax:tool_call><invoke name="now">'
+           "</invoke></minimax:tool_call>", content="<think>a</think>", calls=[("now", {})]),
+    Sample("append-nothing", None, "minimax_m2_append_think", "", content="<think>", finish="length"),
+    Sample("k2_horizon-json", "k2_horizon", None, '<ifm|tool_calls><ifm|tool_call>{"name": "now", "arguments": {"a": [1]}}'
+           "</ifm|tool_call><ifm|tool_call>now</ifm|tool_call></ifm|tool_calls>x", content="x",
+           calls=[("now", {"a": [1]}), ("now", {})]),
+    Sample("k2_horizon-typed", "k2_horizon", None, "<ifm|tool_calls><ifm|tool_call>other<ifm|arg_key>a</ifm|arg_key>"
+           "<ifm|arg_type>integer</ifm|arg_type><ifm|arg_value>7</ifm|arg_value><ifm|arg_key>b</ifm|arg_key><ifm|arg_type>"
+           "string</ifm|arg_type><ifm|arg_value>7</ifm|arg_value></ifm|tool_call></ifm|tool_calls>",
+           calls=[("other", {"a": 7, "b": "7"})]),
+    Sample("k2_horizon-any-think-tag", None, "k2_horizon", "<ifm|think>a</ifm|think>b", content="b", thought="a"),
+    Sample("m3-nested", "minimax_m3", None, "]<]minimax[>[<tool_call>]<]minimax[>[<invoke name='note'>]<]minimax[>[<tags>"
+           "]<]minimax[>[<item>a]<]minimax[>[</item>]<]minimax[>[<item>5]<]minimax[>[</item>]<]minimax[>[</tags>"
+           "]<]minimax[>[<meta>]<]minimax[>[<k>1]<]minimax[>[</k>]<]minimax[>[<k>2]<]minimax[>[</k>loose]<]minimax[>[</meta>"
+           "]<]minimax[>[<limit>null]<]minimax[>[</limit>]<]minimax[>[</invoke>]<]minimax[>[</tool_call>",
+           calls=[("note", {"tags": ["a", "5"], "meta": {"k": ["1", "2"], "$text": "loose"}, "limit": None})]),
+    Sample("m3-empty-and-repeated", "minimax_m3", None, "]<]minimax[>[<tool_call>]<]minimax[>[<invoke name=note>"
+           "]<]minimax[>[<tags>]<]minimax[>[</tags>]<]minimax[>[<meta>]<]minimax[>[</meta>]<]minimax[>[<text>x]<]minimax[>["
+           "</text>]<]minimax[>[<text>y]<]minimax[>[</text>]<]minimax[>[</invoke>]<]minimax[>[</tool_call>z", content="z",
+           calls=[("note", {"tags": [], "meta": {}, "text": "x"})]),
+    Sample("m3-broken-element", "minimax_m3", None, "]<]minimax[>[<tool_call>]<]minimax[>[<invoke name=note>]<]minimax[>[<meta>"
+           "]<]minimax[>[</text>]<]minimax[>[</invoke>]<]minimax[>[</tool_call>b", content="b", cut=True),
+    Sample("m3-off-by-default", None, "minimax_m3", "b", content="b"),
+    Sample("m3-on", None, "minimax_m3", "a</mm:think>b", content="b", thought="a", kwargs={"thinking_mode": "enabled"}),
+    Sample("m3-disabled", None, "minimax_m3", "b", content="b", kwargs={"thinking_mode": "disabled"}),
+    Sample("minicpm5-xml", "minicpm5", None, '<function name="note"><param name="text"> a &lt;b&gt; &amp;amp; &#65;&#x42; &no; &'
+           ' </param><param name="path"><![CDATA[x </param> & ]] ]]></param><param name="limit">2</param></function>',
+           calls=[("note", {"text": "a <b> &amp; AB &no; &", "path": "x </param> & ]] ", "limit": 2})]),
+    Sample("minicpm5-mixed-cdata", "minicpm5", None, '<function name="note"><param name="text">a <![CDATA[<b>]]>\n<![CDATA[c'
+           "]]>\n</param></function>", calls=[("note", {"text": "a <b>\nc"})]),
+    Sample("minicpmv-newlines", None, "minicpmv", r"a</think>b\nc \(\nu\) \d\[\n\]\n", content="b\nc \\(\\nu\\) \\d\\[\\n\\]\n",
+           thought="a"),
+    Sample("xlam-tool-calls-tag", "xlam", None, 'Ok.\n[TOOL_CALLS][{"name": "now", "arguments": {}}]', content="Ok.",
+           calls=[("now", {})]),
+    Sample("xlam-tag", "xlam", None, '<tool_call>\n{"name": "now", "arguments": {"a": 1}}\n</tool_call>',
+           calls=[("now", {"a": 1})]),
+    Sample("xlam-fence-that-is-no-call", "xlam", None, 'See\n```json\n{"a": 1}\n```\nthere', content='See\n```json\n{"a": 1}\n```\n'
+           "there"),
+    Sample("xlam-after-thinking", "xlam", "deepseek_r1", 'a</think>\n[{"name": "now"}]', thought="a", calls=[("now", {})]),
+    Sample("dots-json", "dots", None, '<dots_function_call>\n{"name": "now", "arguments": {"a": "</dots_function_call>"}}\n'
+           "</dots_function_call>ok", content="ok", calls=[("now", {"a": "</dots_function_call>"})]),
+    Sample("dots-json-after-junk-is-none", "dots", None, '<dots_function_call>x {"name": "now"}</dots_function_call>'),
+    Sample("gigachat-words", "gigachat3", None, 'Ok<|message_sep|>function call<|role_sep|>\n{"name": "now", "arguments": {}}',
+           content="Ok", calls=[("now", {})], only="text"),
+    Sample("gigachat-words-alone", "gigachat3", None, "a function call", content="a function call"),
+    Sample("gigachat-string-arguments", "gigachat3", None, '<|function_call|>{"name": "now", "arguments": 5}', cut=True),
+    Sample("apertus-empty-object", "apertus", None, 'a<|tools_prefix|>[{}, {"now": null}]<|tools_suffix|>b', content="ab",
+           calls=[("now", {})]),
+    Sample("cohere-model-ids", "cohere_command3", "cohere_command3", '<|START_THINKING|>a<|END_THINKING|><|START_ACTION|>['
+           '{"tool_call_id": "7", "tool_name": "now", "parameters": {}}]<|END_ACTION|>', thought="a", calls=[("now", {})],
+           ids=("7",)),
+    Sample("cohere4-text", None, "cohere_command4", "<|START_TEXT|>a<|END_TEXT|>", content="a"),
+    Sample("ernie-no-response-tags", None, "ernie45", "a\n</think>\n\nb\n", content="b\n", thought="a"),
+    Sample("hunyuan-empty-think", None, "hunyuan_a13b", "<think>\n\n</think>\n<answer>\nb\n</answer>", content="b"),
+    Sample("hy_v3-off-by-default", None, "hy_v3", "b", content="b"),
+    Sample("hy_v4-no-think", None, "hy_v4", "b", content="b", kwargs={"reasoning_effort": "no_think"}),
+    Sample("functiongemma-bare", "functiongemma", None, "<start_function_call>call:note{text:<escape>5<escape>,limit:5,path:<escape>"
+           "a b<escape>}<end_function_call>", calls=[("note", {"text": 5, "limit": 5, "path": "a b"})]),
+    Sample("olmo3-newline-in-string", "olmo3", None, "<function_calls>\nnote(text='a\nb')\nnow(a=null)\n</function_calls>x",
+           content="x", calls=[("note", {"text": "a\nb"}), ("now", {"a": None})]),
+    Sample("lfm2-text-around", "lfm2", None, "a <|tool_call_start|>[now()]<|tool_call_end|>b", content="ab",
+           calls=[("now", {})]),
+    Sample("plamo-ends-reasoning", "plamo3", "plamo3", "a<|plamo:end_think:plamo|>b<|plamo:begin_think:plamo|>c"
+           "<|plamo:end_think:plamo|>d", content="bd", thought="ac"),
+    Sample("poolside-untyped", "poolside_v1", None, "<tool_call>other\n<arg_key>a</arg_key><arg_value>[1]</arg_value><arg_key>b"
+           "</arg_key><arg_value>x</arg_value></tool_call>", calls=[("other", {"a": [1], "b": "x"})]),
+    Sample("muse-header-without-end", "muse", "muse", " to=self<|message|>a to=user<|message|>b to=", content="b to=",
+           thought="a", prompt="<|start|>assistant"),
+    Sample("muse-no-recipient", "muse", "muse", "<|message|>a<|eom|><|start|>assistant to=commentary<|message|>b<|eom|>"
+           "<|start|>assistant to=developer<|message|>c<|eot|>", content="b", thought="a", prompt="<|start|>assistant"),
+    Sample("muse-invoke-in-thought", "muse", "muse", ' to=self<|message|><atem:invoke name="now"></atem:invoke><|eom|>',
+           thought='<atem:invoke name="now"></atem:invoke>', prompt="<|start|>assistant"),
+    Sample("muse-typing", "muse", None, ' to=t<|message|><atem:function_calls><atem:invoke x="1" name="note"><atem:parameter '
+           'name="text">5</atem:parameter><atem:parameter name="other" y="2">[5]</atem:parameter></atem:invoke>'
+           "</atem:function_calls><|eot|>", calls=[("note", {"text": "5", "other": [5]})], prompt="<|start|>assistant"),
+    Sample("glimmer-typing", "muse_glimmer", None, ' to=t<|message|><atem:function_calls><atem:invoke name="note"><atem:parameter '
+           'name="text">5</atem:parameter></atem:invoke></atem:function_calls><|eot|>', calls=[("note", {"text": 5})],
+           prompt="<|start|>assistant"),
+    Sample("glimmer-no-recipient", None, "muse_glimmer", "<|message|>b<|eot|>", content="b", prompt="<|start|>assistant"),
+    Sample("muse-cut-in-header", None, "muse", " to=se", prompt="<|start|>assistant", finish="length"),
+    Sample("inkling-text-without-kind", None, "inkling", "b<|end_message|>", content="b", prompt="<|message_model|>"),
+    Sample("inkling-prompt-in-thought", None, "inkling", "a \n<|end_message|><|message_model|><|content_tool_error|>b", content="b",
+           thought="a", prompt="<|message_model|><|content_thinking|>"),
+    Sample("inkling-no-args", "inkling", None, '<|content_invoke_tool_json|>{"name": "now"}<|end_message|>', calls=[("now", {})],
+           prompt="<|message_model|>"),
+    Sample("granite-20b-text-around", "granite-20b-fc", None, 'a\n<function_call> {"name": "now", "arguments": {}} b',
+           content="a b", calls=[("now", {})]),
+    Sample("jamba-string-arguments", "jamba", None, '<tool_calls>[{"name": "now", "arguments": "{}"}]</tool_calls>', calls=[("now", {})]),
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from importlib import resources
 import pytest
 from tokenizers import AddedToken, Tokenizer
 
+from tests.core.grammars import cases
 from tests.core.grammars.samples import SAMPLES, TOOLS, Sample
 from tests.core.harness import cuts, parser_for, run, strict
 from worker.core import grammars
@@ -36,7 +37,9 @@ def markers_of(*declarations: Reasoning | Tools | Messages | None) -> list[str]:
         if isinstance(grammar, Reasoning):
             found += [*grammar.atoms] if grammar.atoms else [*grammar.open[:1], *grammar.close[:1]]
         elif isinstance(grammar, Tools):
-            dsml = [atom for atom in grammar.atoms if atom in "".join((*grammar.call, *grammar.section))]
+            openers = (*grammar.call, *grammar.section)
+            dsml = [atom for atom in grammar.atoms if atom in "".join(openers)]
+            dsml = dsml if all(any(atom in opener for atom in dsml) for opener in openers) else []
             found += [*dsml] if dsml else [*grammar.markers]
         elif grammar is not None:
             found += grammar.markers
@@ -84,9 +87,10 @@ def test_sample(sample: Sample, form: str) -> None:
 
 
 def test_every_name_has_three_samples() -> None:
-    """Aliases of one declaration count together."""
-    tools = Counter(id(grammars.TOOLS[sample.tool]) for sample in SAMPLES if sample.tool)
-    reasoning = Counter(id(grammars.REASONING[sample.reasoning]) for sample in SAMPLES if sample.reasoning)
+    """Aliases of one declaration count together, and so do the numbered cases."""
+    samples = [*SAMPLES, *cases.SAMPLES]
+    tools = Counter(id(grammars.TOOLS[sample.tool]) for sample in samples if sample.tool)
+    reasoning = Counter(id(grammars.REASONING[sample.reasoning]) for sample in samples if sample.reasoning)
     few = [name for name, grammar in grammars.TOOLS.items() if tools[id(grammar)] < 3]
     few += [name for name, grammar in grammars.REASONING.items() if reasoning[id(grammar)] < 3]
     assert few == []

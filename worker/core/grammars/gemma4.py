@@ -1,6 +1,6 @@
-"""Gemma 4: an object syntax of its own, strings between delimiter tokens, reasoning in a channel.
+"""Gemma 4, FunctionGemma: an object syntax of its own, strings between delimiter tokens, reasoning in a channel.
 
-Source: chat template of Gemma 4.
+Source: chat templates of Gemma 4 and FunctionGemma.
 """
 
 from worker.core.grammar import Header, Literals, Reasoning, Tools
@@ -23,4 +23,13 @@ TOOLS = Tools(
     always_native=True,
     header=Header(until=(), keep=("{", "<tool_call|>"), pattern=r"\s*(?:call)?:?\s*(?P<name>[^\s:]+)\s*"),
     arguments=Literals(delimiter='<|"|>'),
+)
+
+TOOLS_FUNCTION = Tools(
+    source="chat template of FunctionGemma",
+    call=("<start_function_call>",),
+    close="<end_function_call>",
+    gap="keep",
+    header=Header(until=(), keep=("{", "<end_function_call>"), pattern=r"\s*(?:call)?:?\s*(?P<name>[^\s:]+)\s*"),
+    arguments=Literals(delimiter="<escape>", decoded=True),
 )

@@ -12,18 +12,20 @@ REASONING = Reasoning(
     reopen=True,
 )
 
+PARAMS = Params(
+    open="<arg_key>",
+    until="</arg_key>",
+    value_open="<arg_value>",
+    close="</arg_value>",
+    implicit="anywhere",
+    restart=False,
+)
+
 TOOLS = Tools(
     source="chat template of GLM-4.5",
     call=("<tool_call>",),
     close="</tool_call>",
     always_native=True,
     header=Header(until=("\n",), keep=("<arg_key>", "</tool_call>"), clean=True),
-    arguments=Params(
-        open="<arg_key>",
-        until="</arg_key>",
-        value_open="<arg_value>",
-        close="</arg_value>",
-        implicit="anywhere",
-        restart=False,
-    ),
+    arguments=PARAMS,
 )

@@ -21,3 +21,4 @@ TOOLS = Tools(
     arguments=Members(array=True),
 )
 TOOLS4 = replace(hermes.TOOLS, source="chat template of Granite 4.0")
+TOOLS_20B = Tools(source="model card of Granite-20B-FunctionCalling", call=("<function_call>",), arguments=Members())

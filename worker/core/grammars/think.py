@@ -8,3 +8,7 @@ from worker.core.grammar import Reasoning
 DEEPSEEK_R1 = Reasoning(source="chat template of DeepSeek-R1")
 
 QWEN3 = Reasoning(source="chat template of Qwen3", switches=("enable_thinking",), tool_ends=True)
+
+HOLO2 = Reasoning(source="chat template of Holo2", switches=("thinking", "enable_thinking"))
+
+STEP3P5 = Reasoning(source="chat template of Step-3.5", tool_ends=True)

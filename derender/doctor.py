@@ -1,0 +1,315 @@
+"""`derender doctor`: looks at everything that a worker needs and says what to mend. Exit code 1: mend it.
+
+It writes one key, `<prefix>:{0}:doctor`, to try what its user may do, and deletes it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from producer.connection import UNREACHABLE, Redis, RedisError, ResponseError, connect
+from producer.survey import Survey, look
+from schemas import keys
+from schemas.keys import Keys
+from worker.config import load_models_of
+from worker.settings import ModelSettings, RedisSettings, SettingsError, add_options, option, shown_url
+
+MIN_REDIS = (7, 0)
+MAX_SKEW_MS = 2000
+"""Clocks further apart spoil nothing in the streams; lags and times in logs are then wrong."""
+
+SLOW_MS = 10_000
+"""An entry that waits longer than this while its partition has an owner."""
+
+FULL = 0.8
+"""Part of maxmemory from which on a warning is due: at the top, publishing is refused."""
+
+REFUSALS = ("permission", "can't run this command")
+"""Words of Redis for what an ACL refuses, outside scripts and inside."""
+
+Level = Literal["ok", "warn", "fail"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report. advice: what to do; empty where all is well."""
+
+    level: Level
+    what: str
+    advice: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.level:<5}{self.what}" + (f"\n     -> {self.advice}" if self.advice else "")
+
+
+@dataclass(frozen=True)
+class DoctorSettings(RedisSettings, ModelSettings):
+    """Options of `doctor`: those of the worker that is to run (or runs) here."""
+
+    partitions: int | None = option(None, "number of partitions that the workers will be told")
+    role: str = option("worker", "whose permissions to try: worker, or client (producer and reader)")
+
+    def __post_init__(self) -> None:
+        RedisSettings.__post_init__(self)
+        ModelSettings.__post_init__(self)
+        if self.embedded:
+            raise SettingsError("--embedded keeps Redis inside one process: there is nothing to look at from here")
+        if self.role not in ("worker", "client"):
+            raise SettingsError("--role has to be worker or client")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_options(parser, DoctorSettings)
+
+
+def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    settings, models = load_models_of(DoctorSettings, vars(args), environ)
+    findings = asyncio.run(examine(settings, models))
+    for finding in findings:
+        sys.stdout.write(f"{finding}\n")
+    worst = [sum(finding.level == level for finding in findings) for level in ("fail", "warn")]
+    sys.stdout.write(f"{worst[0]} to mend, {worst[1]} to look at\n")
+    return 1 if worst[0] else 0
+
+
+async def examine(settings: DoctorSettings, models: Sequence[ModelSettings]) -> list[Finding]:
+    """All findings, in the order in which they matter."""
+    url = shown_url(settings.redis_url)
+    redis, names = connect(settings.redis_url), Keys(settings.key_prefix)
+    try:
+        local = time.time() * 1000
+        survey = await look(redis, names)
+        local = (local + time.time() * 1000) / 2
+        refused = await permissions(redis, names, settings.role)
+        last_dead = await _last_dead(redis, names, survey)
+    except UNREACHABLE as error:
+        advice = "start Redis, or name another one with --redis-url"
+        return [Finding("fail", f"Redis at {url} cannot be reached: {error}", advice)]
+    except RedisError as error:
+        return [Finding("fail", f"Redis at {url} refuses us: {error}", "check user and password in --redis-url")]
+    finally:
+        await redis.aclose()
+    return [
+        *server(survey.info),
+        *clock(survey.at_ms, local),
+        *permitted(refused, settings.role),
+        *database(survey, settings, names),
+        *workers(survey, last_dead),
+        *tokenizers(survey, models if settings.config or settings.tokenizer else ()),
+    ]
+
+
+# --- server ----------------------------------------------------------------------------------------------------------
+
+
+def server(info: Mapping[str, Any]) -> Iterator[Finding]:
+    if not info:
+        yield Finding("warn", "INFO is not permitted: version and settings of Redis are not known", "+info for doctor")
+        return
+    version = str(info.get("redis_version", "0"))
+    if tuple(int(part) for part in version.split(".")[:2]) < MIN_REDIS:
+        yield Finding("fail", f"Redis {version}", "7.0 or newer is needed (XGROUP SETID … ENTRIESREAD, lag)")
+    else:
+        yield Finding("ok", f"Redis {version}")
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        advice = "CONFIG SET maxmemory-policy noeviction: an evicted key is a lost stream; a refused write is only late"
+        yield Finding("fail", f"maxmemory-policy is {policy}", advice)
+    used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    if not limit:
+        yield Finding(
+            "warn", "maxmemory is not set", "set it below the host's memory, so that producers wait before Redis dies"
+        )
+    elif used > FULL * limit:
+        yield Finding("warn", f"memory is {100 * used // limit} % full", "shorten --reply-ttl-s, or raise maxmemory")
+    else:
+        yield Finding("ok", f"memory is {100 * used // limit} % full, nothing is evicted")
+    if not int(info.get("aof_enabled", 0)):
+        yield Finding("warn", "appendonly is off", "CONFIG SET appendonly yes, or open streams are lost at a restart")
+    else:
+        yield Finding("ok", "the append-only file is on")
+    if info.get("role", "master") != "master":
+        yield Finding("fail", f"this Redis is a {info['role']}", "name the master in --redis-url")
+    if int(info.get("cluster_enabled", 0)):
+        yield Finding("warn", "Redis runs as a cluster", "the job queue lives on one node: see docs/operator.md")
+
+
+def clock(redis_ms: float, local_ms: float) -> Iterator[Finding]:
+    skew = redis_ms - local_ms
+    if abs(skew) > MAX_SKEW_MS:
+        side = "ahead of" if skew > 0 else "behind"
+        advice = "let both hosts follow a time server: lags in metrics are wrong until then"
+        yield Finding("warn", f"the clock of Redis is {abs(skew) / 1000:.1f} s {side} ours", advice)
+    else:
+        yield Finding("ok", f"clocks are within {MAX_SKEW_MS / 1000:.0f} s of each other")
+
+
+# --- permissions -----------------------------------------------------------------------------------------------------
+
+
+def _trials(names: Keys, role: str) -> list[tuple[Any, ...]]:
+    """Commands of a role, on a key that nothing else uses. EVAL runs on the same key, as the publish script does."""
+    key = names.of(0, "doctor")
+    client: list[tuple[Any, ...]] = [
+        ("HMGET", names.config, keys.CONFIG_PARTITIONS),
+        ("XADD", key, "*", "probe", "1"),
+        ("XLEN", key),
+        ("XRANGE", key, "-", "+", "COUNT", "1"),
+        ("XREAD", "COUNT", "1", "STREAMS", key, "0"),
+        ("EXISTS", key),
+        ("GET", names.status(0, "doctor")),
+    ]
+    if role == "client":
+        return [*client, ("DEL", key)]
+    script = "return redis.call('XGROUP', 'SETID', KEYS[1], ARGV[1], '0', 'ENTRIESREAD', 0)"
+    return [
+        *client,
+        ("XGROUP", "CREATE", key, keys.GROUP, "0"),
+        ("XINFO", "GROUPS", key),
+        ("EVAL", script, 1, key, keys.GROUP),
+        ("XTRIM", key, "MINID", "=", "0"),
+        ("PEXPIRE", key, 60_000),
+        ("DEL", key),
+        ("HSET", key, "probe", "1"),
+        ("HMGET", key, "probe"),
+        ("HLEN", key),
+        ("HSCAN", key, 0),
+        ("HDEL", key, "probe"),
+        ("SET", key, "1", "NX", "PX", 60_000),
+        ("MGET", key),
+        ("DEL", key),
+        ("ZRANGE", names.workers, 0, 0),
+        ("ZSCORE", names.jobs, "doctor"),
+        ("TIME",),
+        ("PING",),
+    ]
+
+
+async def permissions(redis: Redis, names: Keys, role: str) -> list[str]:
+    """What the server refused, one line a command; other errors are no matter of permissions."""
+    refused = []
+    async with redis.pipeline(transaction=False) as pipe:
+        for command in _trials(names, role):
+            pipe.execute_command(*command)
+        answers = await pipe.execute(raise_on_error=False)
+    for command, answer in zip(_trials(names, role), answers, strict=True):
+        if isinstance(answer, ResponseError) and any(words in str(answer) for words in REFUSALS):
+            refused.append(f"{command[0]}: {answer}")
+    return refused
+
+
+def permitted(refused: Sequence[str], role: str) -> Iterator[Finding]:
+    for line in refused:
+        yield Finding("fail", f"a {role} may not {line}", f"see the ACL lines of a {role} in docs/operator.md")
+    if not refused:
+        yield Finding("ok", f"this user may do what a {role} does")
+
+
+# --- database --------------------------------------------------------------------------------------------------------
+
+
+def database(survey: Survey, settings: DoctorSettings, names: Keys) -> Iterator[Finding]:
+    count = len(survey.partitions)
+    if not count:
+        advice = "nothing to do: the first worker sets the number of partitions"
+        yield Finding("warn", f"{names.config} is not set", advice)
+        return
+    if survey.wire_version != keys.WIRE_VERSION:
+        advice = "use the release that set up this database, or another --key-prefix"
+        yield Finding("fail", f"wire version {survey.wire_version}, this release speaks {keys.WIRE_VERSION}", advice)
+    if settings.partitions not in (None, count):
+        advice = f"leave --partitions out, or use another --key-prefix: the {count} are fixed"
+        yield Finding("fail", f"{count} partitions, but --partitions says {settings.partitions}", advice)
+    else:
+        yield Finding("ok", f"{count} partitions")
+
+
+async def _last_dead(redis: Redis, names: Keys, survey: Survey) -> str:
+    """Reason of the newest dead letter of all partitions."""
+    newest: tuple[bytes, str] = (b"", "")
+    for one in survey.partitions:
+        if one.dead:
+            for id_, fields in await redis.xrevrange(names.dead(one.number), count=1):
+                reason = fields.get(keys.REASON, b"").decode("utf-8", "replace")
+                newest = max(newest, (id_, reason), key=lambda pair: int(pair[0].partition(b"-")[0] or 0))
+    return newest[1]
+
+
+def workers(survey: Survey, last_dead: str) -> Iterator[Finding]:
+    if not survey.members:
+        waiting = sum(one.lag for one in survey.partitions)
+        level: Level = "fail" if waiting else "warn"
+        yield Finding(level, f"no worker lives, {waiting} entries wait", "start one: derender worker --config FILE")
+    else:
+        yield Finding("ok", f"{len(survey.members)} workers live")
+    if versions := sorted({worker.version for worker in survey.workers})[1:]:
+        first = min(worker.version for worker in survey.workers)
+        yield Finding(
+            "warn", f"workers of several releases: {', '.join([first, *versions])}", "finish the rolling upgrade"
+        )
+    orphans = [one.number for one in survey.partitions if one.owner is None]
+    if orphans and survey.members:
+        advice = "wait a few seconds; if it stays so, the workers' logs say why they do not take them"
+        yield Finding("warn", f"partitions without an owner: {', '.join(map(str, orphans))}", advice)
+    slow = [
+        one.number
+        for one in survey.partitions
+        if one.owner and max(one.chunks.oldest_ms or 0, one.bulk.oldest_ms or 0) > SLOW_MS
+    ]
+    if slow:
+        numbers = ", ".join(map(str, slow))
+        yield Finding("warn", f"entries wait more than {SLOW_MS // 1000} s in partitions {numbers}", "add workers")
+    if dead := sum(one.dead for one in survey.partitions):
+        yield Finding("warn", f"{dead} dead letters, the newest: {last_dead}", "see docs/operator.md, Dead letters")
+
+
+# --- models ----------------------------------------------------------------------------------------------------------
+
+
+def tokenizers(survey: Survey, models: Sequence[ModelSettings]) -> Iterator[Finding]:
+    """Loads each model that was named, and compares it with what workers serve under the same name."""
+    for name, prints in sorted(_served(survey).items()):
+        if len(prints) > 1:
+            advice = "give all workers the same tokenizer, template and parsers: streams fail when they change hands"
+            yield Finding("fail", f"workers serve {name} in {len(prints)} configurations", advice)
+    for worker in survey.workers:
+        for model in worker.models:
+            if model.error:
+                who = worker.token.rsplit(":", 2)[0]
+                yield Finding("fail", f"{who} cannot load {model.name}: {model.error}", "mend its path or revision")
+    if not models:
+        return
+    from worker.tokenizer_cache import TokenizerError, load_model
+
+    for settings in models:
+        label = settings.served_model_name[0] if settings.served_model_name else settings.tokenizer
+        try:
+            loaded = load_model(settings)
+        except TokenizerError as error:
+            yield Finding("fail", f"model {label}: {error}", "mend it in the configuration; other models go on")
+            continue
+        parsers = f"tool parser {settings.tool_call_parser}, reasoning parser {settings.reasoning_parser}"
+        yield Finding("ok", f"model {label}: configuration {loaded.fingerprint}, {parsers}")
+        others = _served(survey).get(loaded.name, set()) - {loaded.fingerprint}
+        if others:
+            yield Finding(
+                "fail",
+                f"workers serve {loaded.name} with configuration {', '.join(sorted(others))}",
+                "start this configuration under another name, or change all workers",
+            )
+
+
+def _served(survey: Survey) -> dict[str, set[str]]:
+    """Fingerprints by model, of the workers that live."""
+    result: dict[str, set[str]] = {}
+    for worker in survey.workers:
+        for model in worker.models:
+            if model.fingerprint:
+                result.setdefault(model.name, set()).add(model.fingerprint)
+    return result

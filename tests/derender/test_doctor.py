@@ -1,0 +1,203 @@
+"""What `derender doctor` finds and says, on made-up looks and on real servers with faults."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from derender.doctor import DoctorSettings, Finding, clock, database, permissions, server, tokenizers, workers
+from producer.connection import connect
+from producer.survey import Lane, PartitionLook, Survey
+from schemas.keys import Keys
+from schemas.report import ModelReport, WorkerReport
+from tests.conftest import DATA, start_redis
+from tests.shared_data import ROOT
+from worker.settings import ModelSettings
+
+INFO = {
+    "redis_version": "7.2.4", "maxmemory_policy": "noeviction", "used_memory": 10, "maxmemory": 100,
+    "aof_enabled": 1, "role": "master", "cluster_enabled": 0,
+}  # fmt: skip
+OWNED = PartitionLook(0, "h:1:x:1.1", Lane(), Lane(), 0, 0)
+SURVEY = Survey(0, 1, INFO, members=("h:1:x:1.1",), partitions=(OWNED,))
+
+
+def levels(findings: Iterator[Finding]) -> list[tuple[str, str]]:
+    return [(finding.level, finding.what) for finding in findings if finding.level != "ok"]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, []),
+        ({"redis_version": "6.2.14"}, [("fail", "Redis 6.2.14")]),
+        ({"maxmemory_policy": "allkeys-lru"}, [("fail", "maxmemory-policy is allkeys-lru")]),
+        ({"maxmemory": 0}, [("warn", "maxmemory is not set")]),
+        ({"used_memory": 90}, [("warn", "memory is 90 % full")]),
+        ({"aof_enabled": 0}, [("warn", "appendonly is off")]),
+        ({"role": "slave"}, [("fail", "this Redis is a slave")]),
+        ({"cluster_enabled": 1}, [("warn", "Redis runs as a cluster")]),
+    ],
+    ids=str,
+)
+def test_server(change: dict[str, Any], expected: list[tuple[str, str]]) -> None:
+    assert levels(server({**INFO, **change})) == expected
+
+
+def test_without_info_nothing_is_guessed() -> None:
+    assert [finding.level for finding in server({})] == ["warn"]
+
+
+@pytest.mark.parametrize(
+    ("redis_ms", "expected"),
+    [
+        (10_500, []),
+        (15_000, [("warn", "the clock of Redis is 5.0 s ahead of ours")]),
+        (5000, [("warn", "the clock of Redis is 5.0 s behind ours")]),
+    ],
+)
+def test_clock(redis_ms: float, expected: list[tuple[str, str]]) -> None:
+    assert levels(clock(redis_ms, 10_000)) == expected
+
+
+@pytest.mark.parametrize(
+    ("survey", "partitions", "expected"),
+    [
+        (SURVEY, 1, []),
+        (replace(SURVEY, partitions=()), None, [("warn", "derender:config is not set")]),
+        (SURVEY, 8, [("fail", "1 partitions, but --partitions says 8")]),
+        (replace(SURVEY, wire_version=2), None, [("fail", "wire version 2, this release speaks 1")]),
+    ],
+    ids=["agrees", "new", "partitions", "version"],
+)
+def test_database(survey: Survey, partitions: int | None, expected: list[tuple[str, str]]) -> None:
+    assert levels(database(survey, DoctorSettings(partitions=partitions), Keys())) == expected
+
+
+WAITING = replace(OWNED, owner=None, chunks=Lane(lag=3, oldest_ms=20_000))
+
+
+@pytest.mark.parametrize(
+    ("survey", "expected"),
+    [
+        (SURVEY, []),
+        (replace(SURVEY, members=()), [("warn", "no worker lives, 0 entries wait")]),
+        (replace(SURVEY, members=(), partitions=(WAITING,)), [("fail", "no worker lives, 3 entries wait")]),
+        (replace(SURVEY, partitions=(WAITING,)), [("warn", "partitions without an owner: 0")]),
+        (
+            replace(SURVEY, partitions=(replace(WAITING, owner="h:1:x:1.1"),)),
+            [("warn", "entries wait more than 10 s in partitions 0")],
+        ),
+        (replace(SURVEY, partitions=(replace(OWNED, dead=2),)), [("warn", "2 dead letters, the newest: bad")]),
+        (
+            replace(SURVEY, workers=(WorkerReport("a", "2.0", 0, 0), WorkerReport("b", "1.0", 0, 0))),
+            [("warn", "workers of several releases: 1.0, 2.0")],
+        ),
+    ],
+    ids=["well", "idle", "no worker", "orphan", "slow", "dead", "releases"],
+)
+def test_workers(survey: Survey, expected: list[tuple[str, str]]) -> None:
+    assert levels(workers(survey, "bad")) == expected
+
+
+SMOLLM2 = ModelSettings(tokenizer=str(DATA / "smollm2"), served_model_name=("m",))
+
+
+def serving(*fingerprints: str, error: str | None = None) -> Survey:
+    reports = tuple(
+        WorkerReport(f"h:{n}:x:1.1", "1", 0, 0, models=(ModelReport("m", "loaded", fingerprint=value, error=error),))
+        for n, value in enumerate(fingerprints)
+    )
+    return replace(SURVEY, workers=reports)
+
+
+@pytest.mark.parametrize(
+    ("survey", "models", "expected"),
+    [
+        (serving(), [SMOLLM2], []),
+        (serving("f", "f"), [], []),
+        (serving("f", "g"), [], [("fail", "workers serve m in 2 configurations")]),
+        (serving("f"), [SMOLLM2], [("fail", "workers serve m with configuration f")]),
+        (serving("", error="gone"), [], [("fail", "h:0 cannot load m: gone")]),
+        (
+            serving(),
+            [ModelSettings(tokenizer="./none"), SMOLLM2],
+            [("fail", "model ./none: tokenizer folder ./none does not exist")],
+        ),
+    ],
+    ids=["well", "same", "differ", "not ours", "failed", "no folder"],
+)
+def test_tokenizers(survey: Survey, models: list[ModelSettings], expected: list[tuple[str, str]]) -> None:
+    assert levels(tokenizers(survey, models)) == expected
+
+
+def test_an_unknown_parser_is_found() -> None:
+    (finding,) = tokenizers(serving(), [replace(SMOLLM2, reasoning_parser="none_such")])
+    assert finding.level == "fail"
+    assert finding.what.startswith("model m: parsers of model m: ")
+
+
+# --- real servers ----------------------------------------------------------------------------------------------------
+
+
+def acl_words(role: str) -> list[str]:
+    """The permissions that deploy/ gives a role."""
+    lines = [line.split() for line in (ROOT / "deploy" / "redis" / "users.acl").read_text("utf-8").splitlines()]
+    (words,) = [words[2:] for words in lines if words[1] == role]
+    return [word for word in words if not word.startswith(">")]
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("role", ["worker", "client"])
+async def test_deployed_permissions_are_enough(real_redis: Redis, server_url: str, names: Keys, role: str) -> None:
+    await real_redis.execute_command("ACL", "SETUSER", role, "reset", *acl_words(role), "nopass")
+    client = connect(server_url.replace("//", f"//{role}:x@"))
+    refused = await permissions(client, names, role)
+    left = await real_redis.keys("*")
+    await client.aclose()
+    await real_redis.execute_command("ACL", "DELUSER", role)
+    assert (refused, left) == ([], [])
+
+
+@pytest.mark.redis
+async def test_a_missing_permission_is_named(real_redis: Redis, server_url: str, names: Keys) -> None:
+    await real_redis.execute_command(
+        "ACL", "SETUSER", "w", "reset", "on", "nopass", "~*", "+@all", "-xgroup|setid", "-ping"
+    )
+    client = connect(server_url.replace("//", "//w:x@"))
+    refused = await permissions(client, names, "worker")
+    await client.aclose()
+    await real_redis.execute_command("ACL", "DELUSER", "w")
+    assert [line.partition(":")[0] for line in refused] == ["EVAL", "PING"]
+
+
+def doctor(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "derender", "doctor", *options]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.redis
+def test_a_sound_server_and_one_that_evicts(tmp_path: Path) -> None:
+    sound = start_redis(tmp_path, "--appendonly", "yes", "--maxmemory", "1gb")
+    try:
+        done = doctor("--redis-url", sound.url, "--tokenizer", str(DATA / "smollm2"))
+        subprocess.run(
+            ["redis-cli", "-p", str(sound.port), "config", "set", "maxmemory-policy", "allkeys-lru"],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        evicting = doctor("--redis-url", sound.url)
+    finally:
+        sound.process.terminate()
+        sound.process.wait(timeout=10)
+    gone = doctor("--redis-url", sound.url)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "0 to mend, 2 to look at")
+    assert (evicting.returncode, evicting.stdout.splitlines()[-1]) == (1, "1 to mend, 2 to look at")
+    assert gone.returncode == 1
+    assert gone.stdout.startswith(f"fail Redis at {sound.url} cannot be reached: ")

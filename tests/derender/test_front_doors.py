@@ -1,0 +1,122 @@
+"""The verbs of HTTP as processes: worker, gateway, bridge and recorder, from start to SIGTERM."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from derender.__main__ import main
+from tests.conftest import RedisServer, free_port
+from tests.engine import Engine, Generation, serving
+from tests.shared_data import ROOT
+
+MODEL = "smollm2-135m-instruct"
+
+
+@contextmanager
+def verb(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A verb as a process, ended by SIGTERM; it has to end well and say nothing but what it logs."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "derender", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=20)
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def wait_for(url: str) -> None:
+    until = time.monotonic() + 30
+    while True:
+        try:
+            if httpx.get(url).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        assert time.monotonic() < until, f"{url} does not answer"
+        time.sleep(0.05)
+
+
+@pytest.mark.redis
+def test_the_whole_path_as_processes(redis_server: RedisServer, server_url: str, tmp_path: Path) -> None:
+    engine = Engine(lambda _: Generation([[28120, 905, 2]]), eos=frozenset({2}))
+    port = free_port()
+    base = f"http://127.0.0.1:{port}"
+    recording = tmp_path / "live.jsonl"
+    url = ("--redis-url", server_url)
+    tokenizer = ("--tokenizer", "derender/data/smollm2", "--served-model-name", MODEL)
+    with (
+        serving(engine.app) as engine_url,
+        verb("worker", *url, *tokenizer, "--log-level", "warning") as worker,
+        verb("gateway", *url, "--port", str(port), "--log-level", "warning") as gateway,
+        verb("bridge", *url, "--engine", engine_url, "--log-level", "warning") as bridge,
+    ):
+        wait_for(f"{base}/health")
+        with verb("record", str(recording), *url, "--requests", "1") as recorder:
+            body = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], "stream": True}
+            for _ in range(100):  # the recorder is ready at some time
+                answer = httpx.post(f"{base}/v1/chat/completions", json=body, timeout=20)
+                assert answer.text.endswith("data: [DONE]\n\n")
+                if recorder.poll() is not None:
+                    break
+                time.sleep(0.1)
+            assert recorder.wait(timeout=10) == 0
+            assert recorder.stdout is not None
+            assert recorder.stdout.read().startswith("1 requests recorded; left out: ")
+    assert [process.returncode for process in (worker, gateway, bridge)] == [0, 0, 0]
+    events = [json.loads(line) for line in recording.read_text().splitlines()]
+    assert [event["event"] for event in events] == ["open", "chunk", "chunk", "chunk", "done"]
+    assert [event["chunk"]["choices"][0]["token_ids"] for event in events[1:4]] == [[28120], [905], [2]]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["gateway", "--port", "70000"], "--port has to be between 0 and 65535"),
+        (["gateway", "--timeout-s", "0"], "--timeout-s has to be more than 0"),
+        (["gateway", "--queue", "m"], "--queue 'm': write MODEL=NAME, with a name of A-Z a-z 0-9 . _ -"),
+        (["gateway", "--embedded"],
+         "--embedded keeps Redis inside one process, and a gateway has its workers elsewhere"),
+        (["bridge"], "--engine is needed: the base URL of the engine, such as http://127.0.0.1:8200"),
+        (["bridge", "--engine", "ftp://x"], "--engine 'ftp://x': use http:// or https://"),
+        (["bridge", "--engine", "http://x", "--concurrency", "0"], "--concurrency has to be at least 1"),
+        (["bridge", "--engine", "http://x", "--queue", "a b"], "--queue 'a b': use A-Z a-z 0-9 . _ -"),
+        (["record", "x", "--seconds", "0"], "--seconds has to be more than 0"),
+        (["record", "x", "--requests", "0"], "--requests has to be at least 1"),
+        (["replay", "--save-replies", "x", "--follow", "off"],
+         "--save-replies and --expect need the replies: leave --follow on"),
+        (["replay", "--expect", "x", "--copies", "2"], "--save-replies and --expect take one copy of each request"),
+    ],
+)  # fmt: skip
+def test_impossible_options(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv) == 2
+    assert capsys.readouterr().err == f"derender {argv[0]}: {message}\n"
+
+
+@pytest.mark.parametrize(
+    "argv", [["gateway"], ["bridge", "--engine", "http://127.0.0.1:9"], ["record", "x"]], ids=lambda argv: argv[0]
+)
+def test_an_unreachable_redis_is_one_line(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"redis://user:secret@127.0.0.1:{free_port()}/0"
+    assert main([*argv, "--redis-url", url]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert error.startswith(f"derender {argv[0]}: ")
+    assert "secret" not in error
+
+
+def test_an_earlier_run_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", "--expect", str(tmp_path / "none.jsonl")]) == 1
+    assert capsys.readouterr().err.startswith("derender replay: cannot read the earlier run: ")

@@ -1,0 +1,67 @@
+"""One look at a database, from an empty one to one where entries wait."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from redis.asyncio import Redis
+
+from producer.survey import Lane, PartitionLook, look
+from schemas import keys
+from schemas.keys import Keys
+from schemas.report import ModelReport, WorkerReport
+
+
+@pytest.mark.redis
+async def test_an_empty_database(real_redis: Redis, names: Keys) -> None:
+    survey = await look(real_redis, names)
+    assert (survey.wire_version, survey.members, survey.workers, survey.partitions, survey.models) == (
+        None, (), (), (), {},
+    )  # fmt: skip
+    assert survey.info["redis_version"].split(".")[0] == "7"
+
+
+@pytest.mark.redis
+async def test_what_waits_and_who_owns_it(real_redis: Redis, names: Keys) -> None:
+    """Partition 0 is drained, 1 has a queue without an owner, 2 has no stream yet."""
+    model = ModelReport(name="m", state="loaded", fingerprint="f")
+    report = WorkerReport("h:1:x:1.1", "1", 5, 6, partitions=(0,), models=(model,))
+    await real_redis.hset(names.config, mapping={keys.CONFIG_PARTITIONS: 3, keys.CONFIG_WIRE_VERSION: 1})
+    await real_redis.zadd(names.workers, {"h:1:x:1.1": 1, "h:2:y:1.1": 1})
+    await real_redis.set(names.report("h:1:x:1.1"), msgspec.json.encode(report))
+    await real_redis.hset(names.models, "m", msgspec.json.encode(model))
+    await real_redis.set(names.owner(0), "h:1:x:1.1")
+    await real_redis.hset(names.open(0), mapping={"a": "{}", "b": "{}"})
+    await real_redis.xadd(names.dead(1), {"reason": "x"})
+    for partition in (0, 1):
+        stream = names.chunks(partition)
+        ids = [await real_redis.xadd(stream, {"n": n}) for n in range(3)]
+        done = 3 if partition == 0 else 1
+        await real_redis.xgroup_create(stream, keys.GROUP, id="0")
+        await real_redis.execute_command("XGROUP", "SETID", stream, keys.GROUP, ids[done - 1], "ENTRIESREAD", done)
+    survey = await look(real_redis, names)
+    first, second, third = survey.partitions
+    assert survey.members == ("h:1:x:1.1", "h:2:y:1.1")
+    assert (survey.workers, survey.models, survey.wire_version) == ((report,), {"m": model}, 1)
+    assert (first.owner, first.open, first.dead, first.lag, first.read) == ("h:1:x:1.1", 2, 0, 0, 3)
+    assert (second.owner, second.dead, second.lag, second.read) == (None, 1, 2, 1)
+    assert first.chunks.oldest_ms is None
+    assert second.chunks.oldest_ms is not None
+    assert second.chunks.oldest_ms < 60_000
+    assert third == PartitionLook(2, None, Lane(), Lane(), 0, 0)
+
+
+@pytest.mark.redis
+async def test_what_an_acl_refuses_is_left_out(real_redis: Redis, names: Keys, server_url: str) -> None:
+    from producer.connection import connect
+
+    await real_redis.hset(names.config, mapping={keys.CONFIG_PARTITIONS: 1, keys.CONFIG_WIRE_VERSION: 1})
+    await real_redis.execute_command(
+        "ACL", "SETUSER", "looker", "on", "nopass", f"~{names.prefix}:config", "+time", "+hmget", "+hlen"
+    )
+    client = connect(server_url.replace("//", "//looker:x@"))
+    survey = await look(client, names)
+    await client.aclose()
+    await real_redis.execute_command("ACL", "DELUSER", "looker")
+    assert survey.info == {}
+    assert survey.partitions == (PartitionLook(0, None, Lane(), Lane(), 0, 0),)
