@@ -33,6 +33,7 @@ from worker.streams import (
     connect,
     settle_config,
 )
+from worker.tasks import end
 from worker.turns import Turns
 
 if TYPE_CHECKING:

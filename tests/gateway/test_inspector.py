@@ -280,7 +280,8 @@ def test_why_a_wrong_split_happens(own_redis: RedisServer, name: str, tmp_path: 
         held = page.run("state.traces[0].tokens.map((token) => token.held)")
         assert [text for text in held if not text.isprintable() and "\n" not in text] == []
         if folder := os.environ.get("DERENDER_PICTURES"):
-            page.run(f"go({18 if name == 'B23' else 'Infinity'}, false); window.scrollTo(0, document.querySelector('.configs').offsetTop - 8)")
+            page.run(f"go({18 if name == 'B23' else 'Infinity'}, false)")
+            page.run("window.scrollTo(0, document.querySelector('.configs').offsetTop - 8)")
             page.show(dark=name == "B35", height=860)
             Path(folder).mkdir(parents=True, exist_ok=True)
             (Path(folder) / f"{name}.png").write_bytes(page.picture())

@@ -157,6 +157,53 @@ async def test_status(redis: Redis, reader: Reader) -> None:
     assert await reader.status("r") == "open"
 
 
+class Scripted:
+    """A Redis with three replies, whose first read is under way when a second reader joins."""
+
+    def __init__(self) -> None:
+        self.entries = [(b"%d-0" % n, {b"chunk": b"%d" % n}) for n in (1, 2, 3)]
+        self.entries[-1][1][b"done"] = b"finished"
+        self.during_first_read: asyncio.Event | None = asyncio.Event()
+        self.joined = asyncio.Event()
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Scripted]:
+        yield self
+
+    async def client_id(self) -> int:
+        return 1
+
+    async def client_unblock(self, id_: int) -> int:
+        return 1
+
+    async def xread(self, cursors: dict[bytes, bytes], **options: int) -> list[tuple[bytes, list[Any]]]:
+        (key, cursor) = next(iter(cursors.items()))
+        if self.during_first_read is not None:
+            self.during_first_read.set()
+            self.during_first_read = None
+            await self.joined.wait()
+        last = int(cursor.partition(b"-")[0])
+        return [(key, self.entries[last:])]
+
+    async def aclose(self) -> None:
+        pass
+
+
+async def test_who_joins_during_a_read_misses_nothing() -> None:
+    """The read that is under way began where the first reader is; it does not bring all that the second one lacks."""
+    redis = Scripted()
+    under_way = redis.during_first_read
+    assert under_way is not None
+    async with Reader(cast(Redis, redis), 4) as reader:
+        first = asyncio.create_task(collect(reader, "r", "2-0"))
+        await under_way.wait()
+        second = asyncio.create_task(collect(reader, "r"))
+        await asyncio.sleep(0)
+        redis.joined.set()
+        assert await asyncio.wait_for(first, 5) == ["3"]
+        assert await asyncio.wait_for(second, 5) == ["1", "2", "3"]
+
+
 async def test_coming_back_behind_a_read_that_is_on_its_way(real_redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who resumes from an id that the connection has read beyond gets everything after it, once and in order."""
     gate = asyncio.Event()
@@ -203,50 +250,3 @@ async def test_a_request_that_is_opened_while_one_looks_for_it(redis: Redis, mon
         if not opened:  # nothing was asked for alone
             await write(redis, "a", 1, 2, done=True)
         assert await following == ["a 1", "a 2"]
-
-
-class Scripted:
-    """A Redis with three replies, whose first read is under way when a second reader joins."""
-
-    def __init__(self) -> None:
-        self.entries = [(b"%d-0" % n, {b"chunk": b"%d" % n}) for n in (1, 2, 3)]
-        self.entries[-1][1][b"done"] = b"finished"
-        self.during_first_read: asyncio.Event | None = asyncio.Event()
-        self.joined = asyncio.Event()
-
-    @asynccontextmanager
-    async def client(self) -> AsyncIterator[Scripted]:
-        yield self
-
-    async def client_id(self) -> int:
-        return 1
-
-    async def client_unblock(self, id_: int) -> int:
-        return 1
-
-    async def xread(self, cursors: dict[bytes, bytes], **options: int) -> list[tuple[bytes, list[Any]]]:
-        (key, cursor) = next(iter(cursors.items()))
-        if self.during_first_read is not None:
-            self.during_first_read.set()
-            self.during_first_read = None
-            await self.joined.wait()
-        last = int(cursor.partition(b"-")[0])
-        return [(key, self.entries[last:])]
-
-    async def aclose(self) -> None:
-        pass
-
-
-async def test_who_joins_during_a_read_misses_nothing() -> None:
-    """The read that is under way began where the first reader is; it does not bring all that the second one lacks."""
-    redis = Scripted()
-    under_way = redis.during_first_read
-    assert under_way is not None
-    async with Reader(cast(Redis, redis), 4) as reader:
-        first = asyncio.create_task(collect(reader, "r", "2-0"))
-        await under_way.wait()
-        second = asyncio.create_task(collect(reader, "r"))
-        await asyncio.sleep(0)
-        redis.joined.set()
-        assert await asyncio.wait_for(first, 5) == ["3"]
-        assert await asyncio.wait_for(second, 5) == ["1", "2", "3"]
