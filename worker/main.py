@@ -38,7 +38,6 @@ from worker.turns import Turns
 
 if TYPE_CHECKING:
     from worker.metrics import Metrics
-from worker.tasks import end
 
 logger = logging.getLogger(__name__)
 
