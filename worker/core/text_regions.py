@@ -331,7 +331,7 @@ def section(run: Run) -> bool:
         if not char:
             return run.wait(run.pos)
         run.flags &= ~FRESH
-        if char in c.first_of_members:
+        if c.members is not None and char in c.first_of_members:
             run.region = MEMBERS
             return True
     if c.messages is not None:
