@@ -237,9 +237,11 @@ def test_example_configuration_serves_the_demo_s_model() -> None:
 # --- permissions and TLS, on servers that have them ------------------------------------------------------------------
 
 
-def passwords() -> dict[str, str]:
-    lines = [line.split() for line in (DEPLOY / "redis" / "users.acl").read_text("utf-8").splitlines()]
-    return {words[1]: word[1:] for words in lines for word in words if word.startswith(">")}
+def test_users_are_those_of_the_roles_and_some_more() -> None:
+    lines = (DEPLOY / "redis" / "users.acl").read_text("utf-8").splitlines()
+    roles = [(DEPLOY / "acl" / f"{role}.acl").read_text("utf-8").strip() for role in ("worker", "producer", "reader")]
+    assert lines[:4] == ["user default off", *roles]
+    assert [line.split()[1] for line in lines[4:]] == ["derender-operator", "derender-gateway", "derender-keda"]
 
 
 @contextmanager
@@ -257,7 +259,7 @@ def guarded_redis(folder: Path, *options: str) -> Iterator[RedisServer]:
 
 
 def as_user(server: RedisServer, user: str) -> str:
-    return server.url.replace("//", f"//{user}:{passwords()[user]}@")
+    return server.url.replace("//", f"//derender-{user}:CHANGE-ME@")
 
 
 @pytest.mark.redis
@@ -266,10 +268,10 @@ async def test_documented_users_may_do_their_work_and_no_more(tmp_path: Path) ->
     with guarded_redis(tmp_path) as server:
         admin = connect(server.url)
         with worker_processes(1, as_user(server, "worker"), tmp_path):
-            ids = await publish(as_user(server, "client"), recording(), 1)
+            ids = await publish(as_user(server, "operator"), recording(), 1)
             await closed(admin, ids)
             for verb in (["top", "--once"], ["doctor", "--role", "client"], ["tail", ids[0]]):
-                command = [sys.executable, "-m", "derender", *verb, "--redis-url", as_user(server, "client")]
+                command = [sys.executable, "-m", "derender", *verb, "--redis-url", as_user(server, "operator")]
                 done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, check=False, capture_output=True)
                 assert done.returncode == 0, done.stdout
             command = [sys.executable, "-m", "derender", "doctor", "--redis-url", as_user(server, "worker")]
@@ -280,7 +282,7 @@ async def test_documented_users_may_do_their_work_and_no_more(tmp_path: Path) ->
         (group,) = await keda.xinfo_groups(Keys().chunks(0))
         refusals = []
         for user, command in (("keda", ["XLEN", "derender:{0}:chunks"]), ("worker", ["FLUSHALL"]),
-                              ("client", ["DEL", "other"]), ("client", ["EVAL", "return 1", "0"])):  # fmt: skip
+                              ("operator", ["DEL", "other"]), ("operator", ["EVAL", "return 1", "0"])):  # fmt: skip
             client = connect(as_user(server, user))
             with pytest.raises(Exception, match=r"permission") as caught:
                 await client.execute_command(*command)
@@ -288,8 +290,8 @@ async def test_documented_users_may_do_their_work_and_no_more(tmp_path: Path) ->
             await client.aclose()
         await keda.aclose()
         await admin.aclose()
-    # `doctor --role client` asks INFO, which a client may not, and says so
-    assert refused == {("client", "info")}
+    # doctor asks INFO, which a worker may not, and says so
+    assert refused == {("derender-worker", "info")}
     assert group["lag"] == 0
     assert refusals == ["NoPermissionError"] * 4
 
@@ -326,13 +328,13 @@ async def test_the_tls_settings_of_the_compose_file(tmp_path: Path) -> None:
     command = [replaced.get(word, word.replace("/tls/", f"{folder}/")) for word in overlay["redis"]["command"] if word]
     with running([*command, "--dir", str(tmp_path)]):
         urls = {}
-        for service, user in (("worker", "worker"), ("producer", "client")):
+        for service, user in (("worker", "worker"), ("producer", "operator")):
             template = overlay[service]["environment"]["DERENDER_REDIS_URL"]
-            url = re.sub(r"\$\{[^}]*\}", passwords()[user], template)
+            url = re.sub(r"\$\{[^}]*\}", "CHANGE-ME", template)
             urls[user] = url.replace("redis:6380", f"localhost:{port}").replace("/tls/", f"{folder}/")
         with worker_processes(1, urls["worker"], tmp_path):
-            ids = await publish(urls["client"], recording(), 1)
-            client = connect(urls["client"])
+            ids = await publish(urls["operator"], recording(), 1)
+            client = connect(urls["operator"])
             await closed(client, ids)
             await client.aclose()
     assert len(ids) == 12

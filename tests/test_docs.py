@@ -145,6 +145,7 @@ class Pages:
         assert block.number in outputs, f"a block before this one failed\n{errors}"
         last = 1 + max(one.number for one in blocks(block.page))
         assert block.number + 1 in outputs or block.number + 1 == last, f"{outputs[block.number]}\n{errors}"
+        assert "Traceback" not in errors, errors
         return outputs[block.number]
 
 

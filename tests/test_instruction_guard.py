@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import instructions
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ SHORT = Size(streams=60, faults=2, workers=2, lease_s=0.6)
 LONG = Size(streams=10_000, faults=100, workers=4, lease_s=2.0, bases=fifty)
 
 
-def sizes(long: Size = LONG, short: Size = SHORT, *, timeout: int = 900) -> pytest.MarkDecorator:
+def sizes(long: Size = LONG, short: Size = SHORT, *, timeout: int = 1500) -> pytest.MarkDecorator:
     """Parameter `size`: a short form for every run, a long one for `make chaos`."""
     return pytest.mark.parametrize(
         "size",

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
+from producer.connection import end
 from producer.publish import Producer
 from producer.read import Reader
 from schemas import keys
@@ -101,10 +102,13 @@ async def test_a_producer_dies_in_mid_stream(
 async def test_a_request_that_kills_workers_costs_a_few_of_them(
     real_redis: Redis, server_url: str, tmp_path: Path, undisturbed_replies: Expected
 ) -> None:
-    """Attempts are counted before the work: after MAX_ATTEMPTS deaths its entry is put aside, unread."""
+    """Attempts are counted before the work: after MAX_ATTEMPTS deaths its entry is put aside, unread.
+
+    One more may die before, when the entry stood behind others in its first batch.
+    """
     async with Fleet(real_redis, server_url, tmp_path, partitions=2, lease_s=0.6) as fleet:
         fleet.program = ("-m", "tests.chaos.fragile_worker")
-        await fleet.start(MAX_ATTEMPTS + 1)
+        await fleet.start(MAX_ATTEMPTS + 2)
         await fleet.settled(all_workers=False)
         async with await Producer.connect(server_url) as producer, await Reader.connect(server_url) as reader:
             load = Load(
@@ -118,7 +122,8 @@ async def test_a_request_that_kills_workers_costs_a_few_of_them(
             (await running).assert_right(30)
         died = [worker for worker in fleet.workers if worker.process.poll() is not None]
         left = [worker for worker in fleet.workers if worker.process.poll() is None]
-        assert [worker.process.returncode for worker in died] == [-signal.SIGKILL] * MAX_ATTEMPTS
+        assert {worker.process.returncode for worker in died} == {-signal.SIGKILL}
+        assert MAX_ATTEMPTS <= len(died) <= MAX_ATTEMPTS + 1
         assert sum(worker.log.count(f"{MAX_ATTEMPTS} workers died at this entry") for worker in left) == 1
     assert [(reply.id, reply.done) for reply in replies] == [("1-0", keys.STATUS_FAILED)]
     (letter,) = await dead_letters(real_redis, 2)
@@ -172,12 +177,11 @@ async def test_a_flood_of_one_request_does_not_stall_the_others(
                 took_s = time.monotonic() - begin
                 waiting = await real_redis.xlen(names.bulk(0)) + len(flood._buffer)
                 backlog = await real_redis.xlen(names.chunks(0))
-                pouring.cancel()
-                await asyncio.gather(pouring, return_exceptions=True)
+                await end(pouring)
                 await stream.abort()
 
             async def answered() -> bool:
-                return not flood._buffer and await real_redis.xlen(names.bulk(0)) == 0
+                return not flood._buffer and await real_redis.xlen(names.bulk(0)) <= 1  # the entry at the cursor stays
 
             await fleet.until(answered, 120, "the burst is worked off")
     verdicts.assert_right(12)

@@ -192,8 +192,6 @@ def trace_of_fault(case: dict[str, Any], *, size: int, **changes: Any) -> Inspec
 @pytest.mark.parametrize("size", [1, 5])
 def test_said_text_is_where_it_was_said(case: dict[str, Any], size: int) -> None:
     """Reported faults: pieces of one kind add up to what a client gets of it."""
-    if case["parsers"]["tool"] in ("internlm", "xlam"):
-        pytest.skip("the case's parser has no declaration here")
     answer = trace_of_fault(case, size=size)
     runs = pieces(answer.tokens)
     for kind, said in (("content", answer.content), ("reasoning", answer.reasoning)):

@@ -9,8 +9,12 @@ import pytest
 
 from schemas import state as schema
 from schemas.state import RequestState, StreamState
-from worker.core import versions
+from tests.conftest import DATA
+from worker.core import step, versions
+from worker.core.calls import derender_call
 from worker.core.errors import StateMismatch
+from worker.settings import ModelSettings
+from worker.tokenizer_cache import load_model
 
 CHOICE = StreamState(version=1, fingerprint="f", index=0, tokens=3)
 STATE = RequestState(version=1, digest="d", created=5, active=6, replies=2, choices={0: CHOICE})
@@ -111,3 +115,24 @@ def test_an_upgrade_that_leaves_a_wrong_value_is_refused(monkeypatch: pytest.Mon
     monkeypatch.setattr(versions, "STREAM_UPGRADES", {1: lambda old: {**old, "version": 2}})
     with pytest.raises(StateMismatch, match="unknown field `seen`"):
         versions.read_request_state(encoded(previous(STATE)))
+
+
+def test_a_client_s_state_of_the_previous_version_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream whose client carries the state through an upgrade: the second call answers as without one."""
+    model = load_model(ModelSettings(tokenizer=str(DATA / "smollm2")))
+
+    def call(state: Any, *ids: int) -> Any:
+        chunk = {"choices": [{"index": 0, "token_ids": ids}]}
+        body = {"stream": True, "generate_chunk": chunk, "stream_state": state, "request_id": "r"}
+        return msgspec.json.decode(derender_call(lambda _: model, encoded(body), created=1))
+
+    first = call(None, 19556, 28)
+    without = call(first["stream_state"], 905, 17)
+    monkeypatch.setattr(schema, "STATE_VERSION", 2)
+    monkeypatch.setattr(step, "STATE_VERSION", 2)
+    with pytest.raises(StateMismatch, match="version 1"):
+        call(first["stream_state"], 905, 17)
+    monkeypatch.setattr(versions, "STREAM_UPGRADES", {1: lambda old: {**old, "version": 2}})
+    upgraded = call(first["stream_state"], 905, 17)
+    assert upgraded["chunk"] == without["chunk"]
+    assert upgraded["stream_state"]["version"] == 2

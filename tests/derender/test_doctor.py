@@ -150,7 +150,8 @@ def test_an_unknown_parser_is_found() -> None:
 def acl_words(role: str) -> list[str]:
     """The permissions that deploy/ gives a role."""
     lines = [line.split() for line in (ROOT / "deploy" / "redis" / "users.acl").read_text("utf-8").splitlines()]
-    (words,) = [words[2:] for words in lines if words[1] == role]
+    user = {"worker": "derender-worker", "client": "derender-operator"}[role]
+    (words,) = [words[2:] for words in lines if words[1] == user]
     return [word for word in words if not word.startswith(">")]
 
 

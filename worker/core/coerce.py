@@ -12,6 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from worker.core.json_scan import MAX_DEPTH
+
 STRING, INTEGER, NUMBER, BOOLEAN, NULL, OBJECT, ARRAY = 1, 2, 4, 8, 16, 32, 64
 UNKNOWN = 0
 SCALARS = INTEGER | NUMBER | BOOLEAN | NULL
@@ -29,6 +31,7 @@ _TYPES = {
 _MAX_DEPTH = 16
 """Of schemas inside schemas: a `$ref` may refer to itself."""
 
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[{\]}]', re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\Z")
@@ -93,20 +96,41 @@ def parameter_types(parameters: Any, key: str) -> int:
 
 
 def dump(value: Any) -> str:
-    """JSON text as the usual Python dump writes it, without escapes for other scripts."""
-    return json.dumps(value, ensure_ascii=False)
+    """JSON text as the usual Python dump writes it; escapes for other scripts only where UTF-8 needs them.
+
+    Raises ValueError for a number that JSON does not have.
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return json.dumps(value) if not text.isascii() and _SURROGATE.search(text) else text
 
 
 def _constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
-def parse_json(text: str) -> tuple[bool, Any]:
-    """Whether text is JSON (no NaN), and its value."""
+_decoder = json.JSONDecoder(parse_constant=_constant, parse_int=len, parse_float=len)
+"""Numbers of any length: only whether the text is JSON counts."""
+
+
+def json_kind(text: str) -> int:
+    """Type bits of the JSON value that text is; UNKNOWN if it is none, holds NaN, or nests deeper than MAX_DEPTH."""
+    if text.count("[") + text.count("{") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
+        return UNKNOWN
     try:
-        return True, json.loads(text, parse_constant=_constant)
+        return _type_of(_decoder.decode(text))
     except (ValueError, RecursionError):
-        return False, None
+        return UNKNOWN
+
+
+def _depth(text: str) -> int:
+    depth = most = 0
+    for match in _BRACKETS.finditer(text):
+        if match[0] in "[{":
+            depth += 1
+            most = max(most, depth)
+        elif match[0] in "]}":
+            depth -= 1
+    return most
 
 
 def json_string(text: str) -> str | None:
@@ -123,14 +147,13 @@ def json_string(text: str) -> str | None:
 
 def _parse_container(text: str) -> str | None:
     """JSON text of an array or object: verbatim if it is JSON, rewritten if it is a Python literal."""
-    ok, value = parse_json(text)
-    if ok:
-        return text if isinstance(value, dict | list) else None
+    if kind := json_kind(text):
+        return text if kind & CONTAINERS else None
     try:
         value = ast.literal_eval(text)
         if isinstance(value, tuple | set):
             value = list(value)
-        return json.dumps(value, ensure_ascii=False, allow_nan=False) if isinstance(value, dict | list) else None
+        return dump(value) if isinstance(value, dict | list) else None
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
 
@@ -177,5 +200,4 @@ def convert(text: str, types: int) -> str:
 def json_or_string(text: str) -> str:
     """The text itself if it is JSON, else a JSON string of it."""
     stripped = text.strip()
-    ok, _ = parse_json(stripped)
-    return stripped if ok else dump(text)
+    return stripped if json_kind(stripped) else dump(text)

@@ -58,9 +58,10 @@ REGIONS = {
     regions.BODY_REASONING: "reasoning",
     regions.BODY_CONTENT: "content",
     regions.BODY_DROPPED: "dropped message",
+    regions.ELEMENTS: "elements",
 }
 
-_IN_ARGUMENTS = frozenset((regions.JSON, regions.VALUE, regions.LITERALS, regions.PYTHON))
+_IN_ARGUMENTS = frozenset((regions.JSON, regions.VALUE, regions.LITERALS, regions.PYTHON, regions.ELEMENTS))
 
 _decoder = msgspec.json.Decoder(InspectRequest)
 _encode = msgspec.json.Encoder().encode

@@ -178,7 +178,7 @@ def _members(run: Run, shape: Members) -> bool:
                 for part in out:
                     run.write(part)
             elif phase in (ARGUMENTS, TEXT):
-                run.value += text
+                run.value += run.literal(text)
                 if len(run.value) > MAX_VALUE:
                     run.value = ""
                     run.flags |= BAD if phase == TEXT else MUTE
@@ -314,7 +314,7 @@ def _value_done(run: Run, shape: Members) -> None:
     elif phase == ID:
         run.id, run.key = json_string(run.literal(run.key)) or "", ""
     elif phase == TEXT:
-        string = json_string(run.literal(run.value))
+        string = json_string(run.value)
         run.value = ""
         ok, text = scan_text(string.strip()) if string else (string is not None, "")
         if ok and not text:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from json.encoder import encode_basestring
 
@@ -178,4 +177,4 @@ def _bare(text: str) -> str:
     if text == "None":
         return "null"
     number = number_text(text)
-    return number if number is not None else json.dumps(text, ensure_ascii=False)
+    return number if number is not None else dump(text)

@@ -310,7 +310,7 @@ def _say(run: Run, text: str) -> None:
     if run.flags & STREAMING:
         run.write(encode_basestring(run.literal(text))[1:-1])
         return
-    run.value += text
+    run.value += run.literal(text)
     types = run.kind
     size = len(run.value)
     if types & CONTAINERS or types == BY_JSON:
@@ -325,7 +325,7 @@ def _say(run: Run, text: str) -> None:
 def _stream_rest(run: Run) -> None:
     """Too long for its type, or surely a string: from here on it streams as one."""
     run.flags |= STREAMING
-    run.write('"' + encode_basestring(run.literal(run.value))[1:-1])
+    run.write('"' + encode_basestring(run.value)[1:-1])
     run.value = ""
 
 
@@ -334,9 +334,9 @@ def _end_value(run: Run) -> None:
         if run.flags & STREAMING:
             run.write('"')
         elif run.kind == BY_JSON:
-            run.write(json_or_string(run.literal(run.value)))
+            run.write(json_or_string(run.value))
         else:
-            run.write(convert(run.literal(run.value), run.kind))
+            run.write(convert(run.value, run.kind))
     run.flags &= ~(STREAMING | SKIPPING | FRESH | LINE)
     run.value = run.key = ""
     run.kind = 0

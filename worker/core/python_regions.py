@@ -9,7 +9,6 @@ import re
 from typing import Any
 
 from worker.core.coerce import dump
-from worker.core.compiled import SYMBOL
 from worker.core.grammar import Python
 from worker.core.json_scan import MAX_DEPTH
 from worker.core.run import Run
@@ -281,14 +280,14 @@ def _value(run: Run) -> bool:
 
 
 def _write(run: Run) -> None:
-    source = run.literal(run.value) if SYMBOL.search(run.value) else run.value
+    source = run.literal(run.value)
     run.value = ""
     run.phase = ARGUMENT
     if run.flags & BAD:
         return
     try:
         tree = ast.parse(source.strip(), mode="eval")
-        text = json.dumps(_constant(tree.body), ensure_ascii=False, allow_nan=False)
+        text = dump(_constant(tree.body))
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         run.flags |= BAD
         return

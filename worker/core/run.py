@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from schemas.state import ParserState
-from worker.core.compiled import SYMBOL, Compiled, from_portable, to_portable
+from worker.core.compiled import Compiled, from_portable, has_symbols, to_portable
 from worker.core.events import CallArguments, CallBegin, CallEnd, Content, Event, Reasoning
 from worker.core.json_scan import JsonScan
 from worker.core.run_constants import (
@@ -169,13 +169,13 @@ class Run:
 
     def prose(self, text: str) -> str:
         """Text as a client reads it outside values: symbols become their text, or nothing."""
-        if text.isascii() or not SYMBOL.search(text):
+        if text.isascii() or not has_symbols(text):
             return text
         return text.translate(self.c.prose)
 
     def literal(self, text: str) -> str:
         """Text as a client reads it inside values: every symbol is its text."""
-        if text.isascii() or not SYMBOL.search(text):
+        if text.isascii() or not has_symbols(text):
             return text
         return text.translate(self.c.symbols.literal)
 

@@ -326,12 +326,12 @@ def opened(run: Run) -> bool:
 def section(run: Run) -> bool:
     """Inside a section: calls, and anything else is dropped."""
     c = run.c
-    if run.flags & FRESH:  # right after the opener, where JSON may stand instead of calls
+    if run.flags & FRESH and c.or_members is not None:  # right after the opener, where JSON may stand instead of calls
         char = run.skip_space()
         if not char:
             return run.wait(run.pos)
         run.flags &= ~FRESH
-        if char in c.first_of_members:
+        if c.members is not None and char in c.first_of_members:
             run.region = MEMBERS
             return True
     if c.messages is not None:
