@@ -74,7 +74,7 @@ def sections(*names: str) -> tuple[str, str]:
 @pytest.mark.redis
 @pytest.mark.slow
 def test_publishing_and_reading_print_the_text(tmp_path: Path) -> None:
-    """What a newcomer types, from the server and the worker to their end, on a port of ours and from our environment."""
+    """What a newcomer types, from the server and the worker to their end, on a free port."""
     if shutil.which("redis-server") is None or shutil.which("redis-cli") is None:
         assert not ON_CI
         pytest.skip("redis-server is not installed")

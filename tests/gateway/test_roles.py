@@ -1,4 +1,4 @@
-"""Gateway and bridge under the users that deploy/acl gives them: all of their work, without one refusal by the server."""
+"""Gateway and bridge under the users of deploy/acl: all of their work, without one refusal by the server."""
 
 from __future__ import annotations
 
