@@ -83,6 +83,7 @@ def test_pods_have_no_rights(deployment: dict[str, Any]) -> None:
         "capabilities": {"drop": ["ALL"]},
     }
     assert pod["automountServiceAccountToken"] is False
+    assert pod["enableServiceLinks"] is False  # DERENDER_<SERVICE>_… would be read as options
     mounts = {mount["name"] for mount in container["volumeMounts"]}
     assert mounts == {volume["name"] for volume in pod["volumes"]}
     _, verb, *arguments = container["args"]
@@ -196,6 +197,11 @@ def test_unit_starts_what_the_command_line_knows() -> None:
     _, verb, *arguments = unit["ExecStart"].split()
     assert (verb, arguments) == ("worker", ["--config", "/etc/derender/derender.toml"])
     assert options_in(" ".join(arguments)) - options_in(help_of(verb)) == set()
+    text = (DEPLOY / "systemd" / "derender-worker@.service").read_text("utf-8")
+    instances = re.findall(r"derender-worker@(\w+)", text)
+    port = re.search(r"DERENDER_METRICS_PORT=(\S+)", text)
+    assert port is not None
+    assert [port[1].replace("%i", instance) for instance in (*instances, "10")] == ["9101", "9102", "9110"]
     sandbox = {"DynamicUser": "yes", "NoNewPrivileges": "yes", "ProtectSystem": "strict", "PrivateTmp": "yes"}
     assert {name: unit[name] for name in sandbox} == sandbox
 

@@ -103,7 +103,7 @@ def run_page(page: str, folder: Path) -> dict[int, str]:
     work.mkdir()
     for name in ("derender", "docs", "deploy"):
         (work / name).symlink_to(ROOT / name)
-    server = start_redis(folder, "--appendonly", "yes", "--maxmemory", "1gb")
+    server = start_redis(folder)
     environ = {
         **os.environ,
         "PATH": programs(folder / "bin", server),
