@@ -12,6 +12,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from time import perf_counter
 from typing import NamedTuple
 
@@ -39,6 +40,9 @@ BULK_ENTRIES = 16
 BULK_PAUSE_MS = 50
 """While live chunks come: work on whole responses in one turn, how many are read at once, and how long a wait for live
 chunks may keep the next response waiting."""
+
+MAX_DEAD_FIELDS = 1000
+"""Fields of an entry that its dead letter keeps: ours are six at most, and one command has a limit (`PUBLISH`)."""
 
 MAX_ATTEMPTS = 3
 """How many workers may die at one entry; the next one moves it to the dead letters unread."""
@@ -570,7 +574,7 @@ class _Batch:
             self._request(id_, outcome)
         if outcome.dead is not None:
             self.dead += 1
-            raw = [part for pair in entry.fields.items() for part in pair]
+            raw = [part for pair in islice(entry.fields.items(), MAX_DEAD_FIELDS) for part in pair]
             self._commands.add(
                 "XADD", self.partition.names.dead(self.partition.number),
                 "MAXLEN", "~", self.partition.dead_cap, "*",

@@ -98,6 +98,8 @@ class Reporter:
             errors=dict(self.counts.errors),
             models=models,
         )
+        if self.partitions and await self._settle_again():
+            self._published.clear()
         async with self.redis.pipeline(transaction=False) as pipe:
             pipe.set(self.names.report(self.token), _encode(report), px=REPORT_TTL_MS)
             for model in models:
@@ -106,6 +108,16 @@ class Reporter:
                     pipe.hset(self.names.models, mapping=dict.fromkeys((model.name, *model.aliases), value))
             await pipe.execute()
         self._published = {model.name: model for model in models}
+
+    async def _settle_again(self) -> bool:
+        """Write the configuration of a database that was emptied under us; whoever starts now would settle another."""
+        async with self.redis.pipeline(transaction=False) as pipe:
+            pipe.hsetnx(self.names.config, keys.CONFIG_PARTITIONS, str(self.partitions))
+            pipe.hsetnx(self.names.config, keys.CONFIG_WIRE_VERSION, str(keys.WIRE_VERSION))
+            written = any(await pipe.execute())
+        if written:
+            logger.warning("%s was gone: the database was emptied", self.names.config)
+        return written
 
     def _measure(
         self, metrics: Metrics, now_ms: int, drained: list[int], found: list[Any], models: Iterable[ModelReport]

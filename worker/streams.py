@@ -74,13 +74,19 @@ end
 if cursor ~= ARGV[2] then return {'MOVED'} end
 -- First, and never refused for lack of memory (see FULL).
 redis.call('XGROUP', 'SETID', KEYS[1], ARGV[1], ARGV[3], 'ENTRIESREAD', read + ARGV[4])
-redis.call('HSET', KEYS[2], ARGV[5], ARGV[3] .. ' 1')
+-- From here on nothing may raise: what was written stays, and the rest of the batch would be lost.
+redis.pcall('HSET', KEYS[2], ARGV[5], ARGV[3] .. ' 1')
 local refused = {'OK'}
 local i = 7
 while i <= #ARGV do
   local words = tonumber(ARGV[i])
   local key = KEYS[tonumber(ARGV[i + 2])]
-  local answer = redis.pcall(ARGV[i + 1], key, unpack(ARGV, i + 3, i + words))
+  local answer
+  if words > 7000 then -- Lua has room for fewer than 8000 arguments
+    answer = {err = 'ERR a command of ' .. words .. ' words is too long'}
+  else
+    answer = redis.pcall(ARGV[i + 1], key, unpack(ARGV, i + 3, i + words))
+  end
   if type(answer) == 'table' and answer.err then
     local reason = 'refused: ' .. tostring(answer.err)
     refused[#refused + 1] = key .. ' ' .. reason
@@ -89,13 +95,18 @@ while i <= #ARGV do
   end
   i = i + words + 1
 end
-redis.call('XTRIM', KEYS[1], 'MINID', '=', ARGV[3])
+redis.pcall('XTRIM', KEYS[1], 'MINID', '=', ARGV[3])
 return refused
 """
 
 BEGIN = b"""
 -- KEYS: input stream, attempts   ARGV: group, lane, 1 to count this beginning or 0 to look
 -- Returns the committed cursor and how often a worker began there, this time included. Creates the group.
+local attempts = redis.pcall('HGET', KEYS[2], ARGV[2])
+if type(attempts) == 'table' then -- no hash: of no use to anyone
+  redis.call('DEL', KEYS[2])
+  attempts = false
+end
 local groups = redis.pcall('XINFO', 'GROUPS', KEYS[1])
 if groups.err then groups = {} end -- no such stream yet
 local cursor, read
@@ -110,9 +121,9 @@ end
 if not cursor then
   redis.call('HDEL', KEYS[2], ARGV[2]) -- first: see FULL
   redis.call('XGROUP', 'CREATE', KEYS[1], ARGV[1], '0', 'MKSTREAM')
-  cursor, read = '0-0', 0
+  cursor, read, attempts = '0-0', 0, false
 end
-local known, count = string.match(redis.call('HGET', KEYS[2], ARGV[2]) or '', '^(%S+) (%d+)$')
+local known, count = string.match(attempts or '', '^(%S+) (%d+)$')
 if known ~= cursor then count = 0 end
 count = tonumber(count) + tonumber(ARGV[3])
 if ARGV[3] == '1' then

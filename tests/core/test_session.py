@@ -237,8 +237,9 @@ def test_done_before_the_finish_is_said(run: Run) -> None:
         ({"chunk": '{"error": {"code": "x"}}'}, "the engine reported an error without a message", 500),
         ({"control": "error"}, "the engine reported an error without a message", 500),
         ({"control": "error", "error": '{"error": {"message": "m", "code": 502}}'}, "m", 502),
+        ({"chunk": '{"error": "' + "m" * 501 + '"}'}, "m" * 499 + "…", 500),
     ],
-    ids=["object", "text", "without message", "control", "control with error"],
+    ids=["object", "text", "without message", "control", "control with error", "long"],
 )  # fmt: skip
 def test_engine_errors_reach_the_reader(run: Run, payload: dict[str, str], message: str, code: int) -> None:
     run(open=context())
@@ -332,6 +333,8 @@ BAD_CHUNKS: list[tuple[str, dict[str, Any], str]] = [
     ("control", {"control": "stop"}, "control has to be done, abort or error"),
     ("nothing", {}, "entry has none of open, chunk, control, response, call"),
     ("error text", {"control": "error", "error": "x"}, "error has to be an error object"),
+    ("chunk and control", {"chunk": chunk(1), "control": "done"}, "entry has more than one of open, chunk, control"),
+    ("open and control", {"open": context(), "control": "abort"}, "entry has more than one of open, chunk, control"),
 ]  # fmt: skip
 
 
@@ -357,6 +360,7 @@ BAD_OPENS: list[tuple[str, bytes, int, str]] = [
     ("rule of the request", context(request={"tools": []}), 400, "tools must not be an empty list"),
     ("choices", context(request={"n": 5000}), 400, "a request may have 1 to 1024 choices over all prompts"),
     ("no choice", context(request={"n": -1}), 400, "a request may have 1 to 1024 choices over all prompts"),
+    ("prompts of a chat", context(prompt_tokens=[1, 2]), 400, "a chat has one prompt"),
     ("fingerprint", context(fingerprint="0" * 16), 400, "the request expects configuration 0000000000000000"),
 ]  # fmt: skip
 
@@ -368,6 +372,26 @@ def test_bad_opens(run: Run, payload: bytes, code: int, message: str) -> None:
     assert (error["code"], error["message"][: len(message)]) == (code, message)
     assert outcome.replies[0].number == 1
     assert run(seq=1, chunk=chunk(1)).dropped == "closed"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"chunk": chunk(1)}, {"control": "done"}, {"call": b"{}"}, {"response": b"{}", "chunk": chunk(1)}],
+    ids=lambda more: " and ".join(more),
+)
+def test_an_open_says_nothing_else(run: Run, more: dict[str, Any]) -> None:
+    """What came along in the entry would be lost in silence."""
+    outcome = run(open=context(), **more)
+    message = "entry has more than one of open, chunk, control, response, call"
+    assert (error_of(outcome)["message"], outcome.dead) == (message, message)
+
+
+def test_only_the_request_of_its_kind_counts(run: Run) -> None:
+    """`n` and the usage chunk are asked for by the completion, whatever chat request comes beside it."""
+    both = json.loads(context(kind="completion")) | {"chat_request": {"messages": [], "n": 3} | WITH_USAGE}
+    run(open=json.dumps(both).encode())
+    assert run(chunk=chunk(905, finish="length")).closed == "finished"
+    assert (run.text(), len(run.replies)) == (" world", 1)
 
 
 @pytest.mark.parametrize("request_id", [b"", b"a{b}", b"a\n", b"\xff", b"x" * 129], ids=repr)

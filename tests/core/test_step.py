@@ -280,6 +280,19 @@ def test_pending_text_is_flushed() -> None:
     assert derender(chat(), whole).choices[0].message.content == REPLACEMENT  # type: ignore[union-attr]
 
 
+def test_an_empty_finish_reason_is_none() -> None:
+    """S28: some engines write it in every chunk; the character that is pending must not be let go."""
+    first, second = (ids("ż")[:1], ids("ż")[1:])
+    answers, state = run(chat(stop="hello there"), [chunk(first, ""), chunk([*second, HELLO], ""), chunk([], "length")])
+    assert [(one(answer).delta.content, one(answer).finish_reason) for answer in answers] == [
+        (None, None),
+        ("ż", None),
+        ("hello", "length"),
+    ]
+    assert state is not None
+    assert state.finish == "length"
+
+
 @pytest.mark.parametrize(
     ("fields", "finish"),
     [

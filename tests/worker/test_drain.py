@@ -16,7 +16,7 @@ from schemas.keys import Keys
 from schemas.state import RequestState
 from worker.core.model import Model
 from worker.core.session import Core, Session
-from worker.drain import BATCH_ENTRIES, MAX_ATTEMPTS, Counts, Drain, Rules
+from worker.drain import BATCH_ENTRIES, MAX_ATTEMPTS, MAX_DEAD_FIELDS, Counts, Drain, Rules
 from worker.streams import Moved, Partition
 
 NAMES = Keys()
@@ -402,6 +402,22 @@ async def test_entries_without_a_usable_request_id(redis: Redis, smollm2: Model)
     await make(redis, smollm2, until=6).run()
     assert [letter[b"reason"] for letter in await dead(redis)] == [b"invalid or missing request_id"] * 2
     assert await text(redis) == "HelloHelloHello"
+
+
+async def test_an_entry_of_many_fields_costs_no_other_request_anything(redis: Redis, smollm2: Model) -> None:
+    """More fields than one command of a script may have: its dead letter keeps the first thousand."""
+    many = {f"f{n}": "x" for n in range(MAX_DEAD_FIELDS * 5)}
+    await add(redis, open=CONTEXT)
+    await add(redis, "many", **many)
+    await add(redis, chunk=chunk(19556, finish="length"))
+    drain = make(redis, smollm2, until=3)
+    await drain.run()
+    assert await text(redis) == "Hello"
+    assert await redis.get(NAMES.status(0, "r")) == b"finished"
+    assert drain.counts.refused == 0
+    [letter] = await dead(redis)
+    assert letter[b"reason"] == b"request is not open"
+    assert len(letter) == len((b"stream", b"entry_id", b"reason")) + MAX_DEAD_FIELDS
 
 
 async def test_a_reply_that_redis_refuses_is_a_dead_letter(redis: Redis, smollm2: Model) -> None:

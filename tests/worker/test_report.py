@@ -19,6 +19,7 @@ from worker.drain import Counts
 from worker.main import WorkerProcess
 from worker.report import Reporter, lag_of
 from worker.settings import ModelSettings, Settings
+from worker.streams import WrongConfig, settle_config
 from worker.tokenizer_cache import ServedModels, load_model
 
 GOOD = ModelSettings(tokenizer=str(DATA / "smollm2"), served_model_name=("good", "alias"))
@@ -56,6 +57,24 @@ async def test_models_are_published_when_they_are_loaded(redis: Redis, names: Ke
     assert (report.token, report.version, report.partitions, report.models) == ("t", "1", (), (good, bad))
     assert {name: value for name, value in report.counts.items() if value} == {"entries": 3}
     assert 0 < await redis.pttl(names.report("t")) <= REPORT_TTL_MS
+
+
+async def test_an_emptied_database_is_told_again(redis: Redis, names: Keys, caplog: pytest.LogCaptureFixture) -> None:
+    """Partitions and models: who starts after that has to find what the running workers go by."""
+    models = ServedModels([GOOD])
+    models.preload()
+    reporter = Reporter(redis, names, "t", Counts(), version="1", drains=tuple, models=models.reports, partitions=3)
+    assert await settle_config(redis, names, 3) == 3
+    await reporter.report()
+    before = (await redis.hgetall(names.config), await redis.hgetall(names.models))
+    await reporter.report()
+    assert caplog.messages == []
+    await redis.flushall()
+    await reporter.report()
+    assert (await redis.hgetall(names.config), await redis.hgetall(names.models)) == before
+    assert caplog.messages == ["derender:config was gone: the database was emptied"]
+    with pytest.raises(WrongConfig):
+        await settle_config(redis, names, 8)
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,19 @@ async def test_a_refused_command_stops_no_other(redis: Redis, partition: Partiti
     assert (letter[b"command"], letter[b"key"], letter[b"entry_id"]) == (b"XADD", b"{0}s", id_)
 
 
+async def test_a_command_that_is_too_long_stops_no_other(redis: Redis, partition: Partition) -> None:
+    """Lua cannot pass on more than some 8,000 words, and raises where a refusal would do."""
+    [id_] = await add(redis)
+    await partition.begin("chunks", count=False)
+    long = ("XADD", "{0}s", "*", *["x"] * 8000)
+    written = commands(("SET", "{0}a", "1"), long, ("SET", "{0}b", "2"))
+    assert await partition.publish("chunks", b"0-0", id_, 1, written) == [
+        "{0}s refused: ERR a command of 8003 words is too long"
+    ]
+    assert (await redis.get("{0}a"), await redis.get("{0}b")) == (b"1", b"2")
+    assert await partition.begin("chunks", count=False) == (id_, 1)
+
+
 async def test_scripts_survive_a_server_that_forgot_them(redis: Redis, partition: Partition) -> None:
     await partition.begin("chunks", count=False)
     await redis.script_flush()
@@ -99,6 +112,18 @@ async def test_attempts_are_counted_for_a_cursor(redis: Redis, partition: Partit
     assert await partition.begin("chunks", count=True) == (id_, 2)
     await partition.forgive("chunks", id_)
     assert await partition.begin("chunks", count=True) == (id_, 1)
+
+
+async def test_attempts_of_another_type(redis: Redis, partition: Partition) -> None:
+    """Someone else's value under our key: a publish is whole without it, and the next beginning clears it away."""
+    ids = await add(redis, 2)
+    await partition.begin("chunks", count=True)
+    await redis.delete(NAMES.attempts(0))
+    await redis.set(NAMES.attempts(0), "x")
+    assert await partition.publish("chunks", b"0-0", ids[0], 1, commands(("SET", "{0}a", "1"))) == []
+    assert await redis.get("{0}a") == b"1"
+    assert await partition.begin("chunks", count=True) == (ids[0], 1)
+    assert await partition.begin("chunks", count=True) == (ids[0], 2)
 
 
 @pytest.mark.redis

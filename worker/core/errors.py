@@ -14,6 +14,11 @@ MAX_MESSAGE_CHARS = 500
 """A message may quote what the caller sent, so it is cut."""
 
 
+def cut(text: str) -> str:
+    """The text, at most MAX_MESSAGE_CHARS of it."""
+    return text if len(text) <= MAX_MESSAGE_CHARS else text[: MAX_MESSAGE_CHARS - 1] + "…"
+
+
 class DerenderError(Exception):
     """Base of everything the core raises on purpose."""
 
@@ -25,11 +30,10 @@ class RequestError(DerenderError):
     type = "BadRequestError"
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
-        if len(message) > MAX_MESSAGE_CHARS:
-            message = message[: MAX_MESSAGE_CHARS - 1] + "…"
+        message = cut(message)
         super().__init__(message)
         self.message = message
-        self.param = param if param is None else param[:MAX_MESSAGE_CHARS]
+        self.param = None if param is None else cut(param)
 
     def body(self) -> ErrorBody:
         return ErrorBody(ErrorInfo(message=self.message, type=self.type, param=self.param, code=self.code))

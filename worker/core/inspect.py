@@ -260,7 +260,7 @@ class _Output:
         ids = choice.token_ids or ()
         pieces, self.decode = decode_pieces(self.vocabulary, self.decode, ids)
         text = "".join(piece for piece, _ in pieces)
-        if choice.finish_reason is not None:
+        if choice.finish_reason:
             rest, self.decode = flush(self.vocabulary, self.decode) if self.decode != START else ("", START)
             text += rest
         self.text += text

@@ -22,7 +22,9 @@ from schemas.generate import GenerateChunk, GenerateResponse, GenerateStreamChoi
 from schemas.inspect import INSPECT
 from schemas.openai import (
     ChatCompletionChunk,
+    ChatRequest,
     CompletionChunk,
+    CompletionRequest,
     ErrorBody,
     ErrorInfo,
     FunctionCallPiece,
@@ -33,7 +35,7 @@ from schemas.request import RequestContext
 from schemas.state import REQUEST_STATE_VERSION, RequestState, StreamState
 from worker.core import step, validate
 from worker.core.calls import Models, derender_call
-from worker.core.errors import RequestError, SchemaError
+from worker.core.errors import RequestError, SchemaError, cut
 from worker.core.inspect import inspect_call
 from worker.core.model import Limits
 from worker.core.step import PreparedRequest
@@ -142,6 +144,9 @@ class _EngineError(msgspec.Struct):
 
 ENGINE_ERROR = "EngineError"
 
+_KINDS = frozenset((keys.OPEN, keys.CHUNK, keys.CONTROL, keys.RESPONSE, keys.CALL))
+_WHOLE = frozenset((keys.OPEN, keys.RESPONSE))
+
 MAX_CHOICES = 1024
 """Choices of one request, over all prompts: their states live in one value."""
 
@@ -179,9 +184,9 @@ def _engine_error(payload: bytes) -> ErrorBody | None:
     message, kind, param, code = (given.get(name) for name in ("message", "type", "param", "code"))
     return ErrorBody(
         ErrorInfo(
-            message=message if isinstance(message, str) else "the engine reported an error without a message",
-            type=kind if isinstance(kind, str) else "InternalServerError",
-            param=param if isinstance(param, str) else None,
+            message=cut(message) if isinstance(message, str) else "the engine reported an error without a message",
+            type=cut(kind) if isinstance(kind, str) else "InternalServerError",
+            param=cut(param) if isinstance(param, str) else None,
             code=code if type(code) is int else 500,
         )
     )
@@ -221,6 +226,9 @@ class Session:
         if opened is None and not keys.valid_request_id(request_id):
             return Outcome(dead="invalid or missing request_id")
         try:
+            if len(fields) > 2 and len(kinds := _KINDS.intersection(fields)) > 1 and kinds != _WHOLE:
+                # one of them would be passed over in silence
+                raise RequestError("entry has more than one of open, chunk, control, response, call")
             if keys.RESPONSE in fields or keys.CALL in fields:
                 return self._whole(entry, request_id, opened, status)
             if keys.OPEN in fields:
@@ -309,7 +317,7 @@ class Session:
             raise RequestError(f"open has to be entry 0 of its request, not {seq}", param="seq")
         context, request, created = self._context(entry, request_id)
         prompts, n = _counts(context)
-        asked = context.chat_request or context.completion_request
+        asked = _asked(context)
         state = RequestState(
             version=REQUEST_STATE_VERSION,
             digest=digest,
@@ -618,6 +626,11 @@ def _for_clients(reply: ChatCompletionChunk | CompletionChunk) -> ChatCompletion
     return replace(reply, choices=choices)
 
 
+def _asked(context: RequestContext) -> ChatRequest | CompletionRequest | None:
+    """What the client sent: of its kind, whatever else the context carries."""
+    return context.chat_request if context.kind == "chat" else context.completion_request
+
+
 def _counts(context: RequestContext) -> tuple[int, int]:
     """Number of prompts, and of choices for each."""
     prompts = 1
@@ -625,7 +638,9 @@ def _counts(context: RequestContext) -> tuple[int, int]:
         prompts = len(context.prompt_tokens)
     elif context.prompt_token_ids and not isinstance(context.prompt_token_ids[0], int):
         prompts = len(context.prompt_token_ids)
-    asked = context.chat_request or context.completion_request
+    if prompts != 1 and context.kind == "chat":
+        raise RequestError("a chat has one prompt", param="prompt_token_ids")
+    asked = _asked(context)
     n = (asked.n if asked else None) or 1
     if prompts < 1 or n < 1 or prompts * n > MAX_CHOICES:
         raise RequestError(f"a request may have 1 to {MAX_CHOICES} choices over all prompts")

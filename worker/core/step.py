@@ -217,7 +217,7 @@ def _advance(
 ) -> _Advance:
     """Ids of one choice through detokenizer, stop handling and parser. final: no more ids follow."""
     ids: Ids = choice.token_ids or ()
-    finish, stop_reason = choice.finish_reason, choice.stop_reason
+    finish, stop_reason = choice.finish_reason or None, choice.stop_reason  # some engines write "" for null
     text_ids = ids
     if finish is not None and stop.ends_by_token(request.stop_tokens, ids, finish, stop_reason):
         if not request.stop_tokens.include:
@@ -260,7 +260,7 @@ def _advance(
             tokens=state.tokens + len(ids),
             role_sent=True,
             finish=finish or "",
-            stopped=found is not None and choice.finish_reason is None,
+            stopped=found is not None and not choice.finish_reason,
             decode=None if finish or decode is START or decode == START else decode,
             stop_held=stop_held,
             logprob_context=(*state.logprob_context, *ids[-CONTEXT_IDS:])[-CONTEXT_IDS:],
@@ -387,7 +387,7 @@ def derender_step(
         return _chunk(request, chunk, usage, None), _counted(state, len(choice.token_ids or ()))
     if request.parser is not None and state.parser is None and prompt_ids is None:
         raise RequestError("prompt_token_ids is required: the model's parser has to know where the prompt ends")
-    step = _advance(request, choice, state, prompt_ids, request.stops, final=choice.finish_reason is not None)
+    step = _advance(request, choice, state, prompt_ids, request.stops, final=bool(choice.finish_reason))
     if request.kind == "chat":
         chat_choice, after = _chat_choice(request, choice, index, state, step)
         return _chunk(request, chunk, usage, chat_choice), after
