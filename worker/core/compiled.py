@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from worker.core.events import TEXT, Piece
 from worker.core.grammar import Arguments, Elements, Grammar, Json, Members, Messages, Params, Python, Reasoning, Tools
@@ -76,14 +78,26 @@ NOTHING = re.compile(r"(?!)")
 
 
 class Markers:
-    """A set of literals: the leftmost match, and where text begins that may still become one."""
+    """A set of literals: the leftmost match, and where text begins that may still become one.
 
-    __slots__ = ("_partial", "_reach", "find", "literals")
+    A literal that a longer one begins with (``` and ```json) matches only where the text behind it shows that it is not
+    the longer one. ending: no more text comes, so it matches at the end too.
+    """
 
-    def __init__(self, literals: Iterable[str]) -> None:
+    __slots__ = ("_partial", "_reach", "extended", "find", "literals")
+
+    def __init__(self, literals: Iterable[str], *, ending: bool = False) -> None:
         self.literals = tuple(dict.fromkeys(literal for literal in literals if literal))
         by_length = sorted(self.literals, key=len, reverse=True)
-        self.find = re.compile("|".join(map(re.escape, by_length)) or r"(?!)").search
+        patterns = []
+        self.extended = False
+        for literal in by_length:
+            longer = [other for other in by_length if other != literal and other.startswith(literal)]
+            rests = {other[len(literal) : n] for other in longer for n in range(len(literal), len(other))}
+            self.extended |= bool(rests)
+            undecided = "|".join(map(re.escape, sorted(rests)))
+            patterns.append(re.escape(literal) + (rf"(?!(?:{undecided})\Z)" if rests and not ending else ""))
+        self.find = re.compile("|".join(patterns) or r"(?!)").search
         prefixes = {literal[:n] for literal in by_length for n in range(1, len(literal))}
         self._reach = max(map(len, prefixes), default=0)
         tails = "|".join(map(re.escape, sorted(prefixes, key=len, reverse=True)))
@@ -167,6 +181,9 @@ class TextRegion:
         firsts = "".join(re.escape(char) for char in sorted({literal[0] for literal in actions}))
         return cls(Markers(actions), actions, re.compile(rf"[{firsts}\ud800-\udfff]|\s\Z"))
 
+    def at_end(self) -> TextRegion:
+        return replace(self, markers=Markers(self.markers.literals, ending=True))
+
 
 def _alternatives(symbols: Symbols, literals: tuple[str, ...]) -> list[str]:
     """Compiled literals; where one of them has an id, those without are off (they would be look-alikes)."""
@@ -177,6 +194,17 @@ def _alternatives(symbols: Symbols, literals: tuple[str, ...]) -> list[str]:
 
 class Compiled:
     """Everything about (reasoning grammar, tool grammar, vocabulary) that does not depend on the request."""
+
+    @cached_property
+    def at_end(self) -> Compiled:
+        """The same for the end of the output, where a literal that might have become a longer one is itself."""
+        twin = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, Markers) and value.extended:
+                setattr(twin, name, Markers(value.literals, ending=True))
+            elif isinstance(value, TextRegion) and value.markers.extended:
+                setattr(twin, name, value.at_end())
+        return twin
 
     def __init__(
         self,

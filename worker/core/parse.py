@@ -272,7 +272,7 @@ class Parser:
     def finish(self, state: ParserState, finish_reason: str) -> tuple[list[Event], ParserState]:
         """Events of the end of the output: what was held is said or dropped, an open call is ended."""
         self.check(state)
-        run = Run(self.compiled, self.view, state)
+        run = Run(self.compiled.at_end, self.view, state)
         run.take("")
         run.ending = True
         run.reason = finish_reason
