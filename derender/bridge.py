@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from derender.__main__ import CommandError
 from gateway.settings import BridgeSettings
-from producer.connection import UNREACHABLE, ConfigError
+from link.redis import UNREACHABLE
+from producer.connection import ConfigError
 from producer.generate import GenerateQueue
 from producer.publish import Producer
 from worker.settings import RedisSettings, SettingsError, add_options, load, option, shown_url

@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from derender.__main__ import CommandError
-from producer.connection import UNREACHABLE, ConfigError, Redis, connect_to_partitions
+from link.redis import UNREACHABLE, Redis
+from producer.connection import ConfigError, connect_to_partitions
 from schemas import keys
 from schemas.keys import Keys
 from worker.settings import RedisSettings, SettingsError, add_options, load, option, shown_url

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from producer.connection import UNREACHABLE, Redis, RedisError, ResponseError, connect
+from link.redis import UNREACHABLE, Redis, RedisError, ResponseError, connect
 from producer.survey import Survey, look
 from schemas import keys
 from schemas.keys import Keys

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from derender.__main__ import CommandError
 from gateway.settings import GatewaySettings
-from producer.connection import UNREACHABLE, ConfigError, connect, read_partitions
+from link.redis import UNREACHABLE, connect
+from producer.connection import ConfigError, read_partitions
 from schemas.keys import Keys
 from worker.settings import RedisSettings, SettingsError, add_options, load, option, shown_url
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, TextIO
 from derender.__main__ import CommandError
 from derender.compare import read_run, report, run_of, write_run
 from derender.show import Followed, Printer, follow, progress
-from producer.connection import UNREACHABLE, ConfigError
+from link.redis import UNREACHABLE
+from producer.connection import ConfigError
 from producer.publish import Producer, PublishError
 from producer.read import MAX_FOLLOWED, Reader
 from producer.replay import Event, RecordingError, read_recording, replay, request_ids

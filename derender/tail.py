@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from derender.__main__ import CommandError
 from derender.show import Printer, follow
-from producer.connection import UNREACHABLE, ConfigError
+from link.redis import UNREACHABLE
+from producer.connection import ConfigError
 from producer.read import MAX_FOLLOWED, Reader
 from schemas import keys
 from worker.settings import RedisSettings, SettingsError, add_options, load, option, shown_url

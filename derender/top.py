@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from derender.__main__ import CommandError
-from producer.connection import UNREACHABLE, Redis, connect
+from link.redis import UNREACHABLE, Redis, connect
 from producer.survey import PartitionLook, Survey, look
 from schemas.keys import Keys
 from schemas.report import WorkerReport

@@ -12,7 +12,9 @@ from gateway.errors import from_reply, refuse
 from gateway.mailbox import Mailbox, Missed
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
-from producer.connection import UNREACHABLE, connect, end, read_partitions
+from link.redis import UNREACHABLE, connect
+from link.tasks import end
+from producer.connection import read_partitions
 from producer.publish import BacklogFull, Producer, PublishError
 from producer.read import MAX_FOLLOWED, Reader, Reply, parse
 from schemas import keys

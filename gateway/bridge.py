@@ -15,7 +15,8 @@ import httpx
 import msgspec
 
 from gateway.settings import BridgeSettings
-from producer.connection import UNREACHABLE, Backoff, end
+from link.redis import UNREACHABLE, Backoff
+from link.tasks import end
 from producer.generate import GenerateQueue, Taken
 from producer.publish import Producer, PublishError, RequestStream
 from schemas import keys

@@ -11,7 +11,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from producer.connection import UNREACHABLE, Backoff, Redis, ResponseError, connect_to_partitions, end
+from link.redis import UNREACHABLE, Backoff, Redis, ResponseError
+from link.tasks import end
+from producer.connection import connect_to_partitions
 from schemas import keys
 from schemas.keys import Keys
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from producer.connection import Redis, ResponseError
+from link.redis import Redis, ResponseError
 from schemas import keys
 from schemas.keys import Keys
 from schemas.report import ModelReport, WorkerReport

@@ -18,14 +18,15 @@ from typing import NamedTuple
 
 import msgspec
 
+from link.redis import UNREACHABLE, Backoff, RedisError
+from link.tasks import end, seen
 from schemas import keys
 from schemas.state import REQUEST_STATE_VERSION, RequestState
 from worker.core.coalesce import coalesce
 from worker.core.errors import ModelNotLoaded, RequestError, StateMismatch
 from worker.core.session import Entry, InternalError, Open, Outcome, Session
 from worker.core.versions import read_request_state
-from worker.streams import LANES, UNREACHABLE, Backoff, Commands, Moved, Partition, RedisError
-from worker.tasks import end, seen
+from worker.streams import LANES, Commands, Moved, Partition
 from worker.turns import Turns
 
 logger = logging.getLogger(__name__)

@@ -33,8 +33,9 @@ from arq.connections import ArqRedis
 from arq.constants import in_progress_key_prefix, job_key_prefix
 from arq.worker import Retry, Worker, func
 
-from worker.streams import FULL, UNREACHABLE, Members, Redis
-from worker.tasks import end
+from link.redis import FULL, UNREACHABLE, Redis
+from link.tasks import end
+from worker.streams import Members
 
 logger = logging.getLogger(__name__)
 

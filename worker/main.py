@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
+from link.redis import UNREACHABLE, Backoff, Redis, RedisError, connect
+from link.tasks import end
 from schemas.keys import Keys
 from schemas.report import ModelReport
 from schemas.state import REQUEST_STATE_VERSION, STATE_VERSION
@@ -22,18 +24,7 @@ from worker.drain import Counts, Drain, Rules
 from worker.jobs import PartitionJobs
 from worker.report import Reporter
 from worker.settings import Settings, shown_url
-from worker.streams import (
-    UNREACHABLE,
-    Backoff,
-    Members,
-    Partition,
-    Redis,
-    RedisError,
-    WrongConfig,
-    connect,
-    settle_config,
-)
-from worker.tasks import end
+from worker.streams import Members, Partition, WrongConfig, settle_config
 from worker.turns import Turns
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 from redis.asyncio import Redis
 
 from derender.doctor import DoctorSettings, Finding, clock, database, permissions, server, tokenizers, workers
-from producer.connection import connect
+from link.redis import connect
 from producer.survey import Lane, PartitionLook, Survey
 from schemas.keys import Keys
 from schemas.report import ModelReport, WorkerReport

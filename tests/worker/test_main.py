@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
+from link.redis import connect
 from producer.publish import Producer
 from producer.read import Reader
 from schemas.keys import Keys
@@ -23,7 +24,6 @@ from tests.faults import worker_processes
 from worker.core.model import Model
 from worker.main import StartError, WorkerProcess, rules, set_up_logging
 from worker.settings import Settings
-from worker.streams import connect
 
 ROOT = DATA.parents[1]
 NAMES = Keys()
