@@ -343,7 +343,7 @@ class Drain:
         start = perf_counter()
         for entry in coalesce(entries, self._next_seq) if merge else entries:
             try:
-                outcome = self._fold(entry)
+                outcome = self._fold(lane.name, entry)
             except ModelNotLoaded as missing:
                 if batch.entries and not merge:
                     break  # commit what is done; this entry comes first in the next slice
@@ -369,7 +369,7 @@ class Drain:
     def _fold_parts(self, lane: _Lane, batch: _Batch, merged: Entry) -> None:
         """Something is wrong in a merged entry: take its parts one by one, so that only the wrong one is refused."""
         for entry in merged.parts:
-            outcome = self._fold(entry)
+            outcome = self._fold(lane.name, entry)
             batch.add(lane.name, entry, outcome)
             self._remember(entry, outcome)
 
@@ -476,8 +476,12 @@ class Drain:
             except RequestError as error:
                 return _Broken(state, error)
 
-    def _fold(self, entry: Entry) -> Outcome:
+    def _fold(self, lane: str, entry: Entry) -> Outcome:
         id_ = entry.fields.get(keys.REQUEST, b"")
+        name = id_.decode("ascii", "replace")
+        if keys.valid_request_id(name) and (stream := self.partition.elsewhere(lane, name)) is not None:
+            # Its reader looks elsewhere: what was answered here, nobody would ever see.
+            return Outcome(dead=f"{name} belongs on {stream}")
         opened, status = self._open.get(id_), self._status.get(id_)
         if isinstance(opened, _Broken):
             return self.session.fail(opened.state, opened.error)

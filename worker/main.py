@@ -199,6 +199,7 @@ class WorkerProcess:
                 self.names,
                 number,
                 token=self.token,
+                partitions=partitions,
                 lease_ms=lease_ms,
                 dead_cap=self.settings.dead_cap,
             )

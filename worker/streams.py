@@ -181,7 +181,7 @@ class Partition:
     """The keys of one partition.
 
     redis: for commands; reader: a client for blocking reads, whose connections nothing else waits for.
-    token: random name of this worker, the value of the owner key.
+    token: random name of this worker, the value of the owner key. partitions: how many there are.
     """
 
     def __init__(
@@ -192,6 +192,7 @@ class Partition:
         partition: int,
         *,
         token: str,
+        partitions: int = 1,
         lease_ms: int = 2000,
         dead_cap: int = 10_000,
     ) -> None:
@@ -199,6 +200,7 @@ class Partition:
         self.reader = reader
         self.names = names
         self.number = partition
+        self.partitions = partitions
         self.token = token
         self.lease_ms = lease_ms
         self.dead_cap = dead_cap
@@ -252,6 +254,13 @@ class Partition:
         if answer[0] == b"MOVED":
             raise Moved
         return [line.decode("utf-8", "replace") for line in answer[1:]]
+
+    def elsewhere(self, lane: str, request_id: str) -> str | None:
+        """The stream on which a request belongs, if that is not the one of this partition."""
+        partition = keys.partition_of(request_id, self.partitions)
+        if partition == self.number:
+            return None
+        return self.names.chunks(partition) if lane == "chunks" else self.names.bulk(partition)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
