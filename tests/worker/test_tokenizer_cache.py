@@ -14,7 +14,14 @@ import pytest
 from worker.core.errors import UnknownModel
 from worker.core.model import Model
 from worker.settings import ModelSettings
-from worker.tokenizer_cache import ModelTable, TokenizerError, load_model, load_models
+from worker.tokenizer_cache import (
+    ModelTable,
+    ServedModels,
+    TokenizerError,
+    check_parsers,
+    load_model,
+    load_models,
+)
 
 FOLDER = Path(__file__).parents[2] / "derender" / "data" / "smollm2"
 
@@ -148,6 +155,43 @@ def with_template(folder: Path, template: str, **config: Any) -> Path:
     known = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps(known | config))
     return folder
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tool_call_parser": "hermez"}, "parsers of model m: tool parser 'hermez' is not known; known are: "),
+        ({"reasoning_parser": "qwen"}, "parsers of model m: reasoning parser 'qwen' is not known; known are: "),
+    ],
+    ids=["tool", "reasoning"],
+)
+def test_a_misspelled_parser_is_refused_at_start(options: dict[str, str], message: str) -> None:
+    """Also where nothing would use it: without --enable-auto-tool-choice, and in a model that is loaded later."""
+    good = ModelSettings(tokenizer="none", served_model_name=("a",))
+    wrong = ModelSettings(tokenizer="none", served_model_name=("m",), **options)  # type: ignore[arg-type]
+    with pytest.raises(TokenizerError) as error:
+        ServedModels([good, wrong])
+    assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("options", "warnings"),
+    [
+        (
+            {"tool_call_parser": "hermes"},
+            ["model m: tool parser hermes has no effect on tool_choice auto: add --enable-auto-tool-choice"],
+        ),
+        ({"tool_call_parser": "hermes", "enable_auto_tool_choice": True}, []),
+        ({"reasoning_parser": "qwen3"}, []),
+        ({"tool_call_parser": "auto", "reasoning_parser": "hf", "enable_auto_tool_choice": True}, []),
+    ],
+    ids=["without", "with", "reasoning", "chosen later"],
+)
+def test_a_tool_parser_without_its_flag(
+    options: dict[str, Any], warnings: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    check_parsers(ModelSettings(tokenizer="none", served_model_name=("m",), **options))
+    assert [record.getMessage() for record in caplog.records] == warnings
 
 
 def test_parsers_are_chosen_by_the_chat_template(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
