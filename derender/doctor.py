@@ -58,8 +58,6 @@ class DoctorSettings(RedisSettings, ModelSettings):
     def __post_init__(self) -> None:
         RedisSettings.__post_init__(self)
         ModelSettings.__post_init__(self)
-        if self.embedded:
-            raise SettingsError("--embedded keeps Redis inside one process: there is nothing to look at from here")
         if self.role not in ("worker", "client"):
             raise SettingsError("--role has to be worker or client")
 
@@ -285,11 +283,12 @@ def tokenizers(survey: Survey, models: Sequence[ModelSettings]) -> Iterator[Find
                 yield Finding("fail", f"{who} cannot load {model.name}: {model.error}", "mend its path or revision")
     if not models:
         return
-    from worker.tokenizer_cache import TokenizerError, load_model
+    from worker.tokenizer_cache import TokenizerError, check_parsers, load_model
 
     for settings in models:
         label = settings.served_model_name[0] if settings.served_model_name else settings.tokenizer
         try:
+            check_parsers(settings)
             loaded = load_model(settings)
         except TokenizerError as error:
             yield Finding("fail", f"model {label}: {error}", "mend it in the configuration; other models go on")

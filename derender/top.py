@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from derender.__main__ import CommandError
-from link.redis import UNREACHABLE, Redis, connect
+from derender.reach import reaching
+from link.redis import Redis, connect
 from producer.survey import PartitionLook, Survey, look
 from schemas.keys import Keys
 from schemas.report import WorkerReport
@@ -35,8 +35,6 @@ class TopSettings(RedisSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.embedded:
-            raise SettingsError("--embedded keeps Redis inside one process: there is nothing to look at from here")
         if not self.interval_s > 0:
             raise SettingsError("--interval-s has to be more than 0")
         if self.rows < 1:
@@ -49,15 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
     settings = load(TopSettings, vars(args), environ)
-    try:
-        from rich.console import Console
-    except ImportError as error:
-        raise CommandError(f"top needs rich, of the extra console: {error}") from None
+    from rich.console import Console
+
     console = Console(file=sys.stdout, width=FRAME_WIDTH, color_system=None) if settings.once else Console()
-    try:
+    with reaching(settings.redis_url):
         asyncio.run(_top(settings, console))
-    except UNREACHABLE as error:
-        raise CommandError(f"cannot reach Redis at {shown_url(settings.redis_url)}: {error}") from None
     return 0
 
 

@@ -13,6 +13,7 @@ import hiredis
 from redis.asyncio import Connection, ConnectionPool
 from redis.asyncio import Redis as Redis
 from redis.exceptions import (
+    AuthenticationError,
     BusyLoadingError,
     ConnectionError,
     OutOfMemoryError,
@@ -27,6 +28,9 @@ from redis.exceptions import ResponseError as ResponseError
 FULL = OutOfMemoryError
 """`maxmemory` is reached with `noeviction`. Only draining frees memory, so no script of ours may be refused for it:
 once a script has made one write (any that takes no memory), Redis lets it go on."""
+
+LoginError = AuthenticationError
+"""Wrong user or password; one of UNREACHABLE, for a server that is being set up refuses everyone for a while."""
 
 AWAY_ANSWERS = (BusyLoadingError, ReadOnlyError)
 """Those of UNREACHABLE that come as the answer to one command of a pipeline, and that waiting alone mends."""

@@ -105,7 +105,7 @@ def test_worker_names_are_shortened() -> None:
     assert (short(A), short(None)) == ("host-a:11", "none")
 
 
-@pytest.mark.parametrize("options", [{"interval_s": 0.0}, {"rows": 0}, {"embedded": True}], ids=str)
+@pytest.mark.parametrize("options", [{"interval_s": 0.0}, {"rows": 0}], ids=str)
 def test_impossible_options(options: dict[str, float]) -> None:
     with pytest.raises(SettingsError):
         TopSettings(**options)  # type: ignore[arg-type]
