@@ -118,7 +118,8 @@ class Reader:
         """Replies of a request after an entry id, to the last one.
 
         Raises ReplyUnavailable: the request is not known (for `unknown_after_s`), or what is missing has expired.
-        ValueError: an impossible id. RuntimeError: more than MAX_FOLLOWED streams.
+        NoPermissionError: this user may not read. ValueError: an impossible id. RuntimeError: more than MAX_FOLLOWED
+        streams.
         """
         if not keys.valid_request_id(request_id):
             raise ValueError(f"request id {request_id[:200]!r} does not match {keys.REQUEST_ID.pattern}")
@@ -137,6 +138,8 @@ class Reader:
                     waited_s += self.look_after_s
                     if await self._ended(request_id, key, followed, seen=seen, waited_s=waited_s):
                         return
+                    if self._pump is not None and self._pump.done():
+                        self._pump.result()  # raises what ended it, as a command that is not permitted
                     continue
                 waited_s, seen = 0.0, True
                 for id_, fields in entries:
