@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
+import secrets
 import signal
-import uuid
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -62,7 +64,7 @@ async def _bridge(settings: BridgeOptions) -> None:
             producer.partitions,
             names=producer.names,
             queue=settings.queue,
-            consumer=f"bridge-{uuid.uuid4().hex}",
+            consumer=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}",
         )
         bridge = Bridge(producer, queue, client, settings)
         loop = asyncio.get_running_loop()

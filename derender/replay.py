@@ -16,6 +16,9 @@ from derender.__main__ import CommandError
 from derender.compare import read_run, report, run_of, write_run
 from derender.reach import reaching
 from derender.show import Followed, Printer, follow, progress
+from link.redis import UNREACHABLE, ResponseError
+from link.tasks import end
+from producer.presence import live_workers
 from producer.publish import Producer
 from producer.read import MAX_FOLLOWED, Reader
 from producer.replay import Event, RecordingError, read_recording, replay, request_ids
@@ -27,6 +30,10 @@ if TYPE_CHECKING:
 DATA = Path(__file__).parent / "data"
 DEMO_RECORDING = DATA / "demo.jsonl"
 DEMO_TOKENIZER = DATA / "smollm2"
+
+
+QUIET_S = 2.0
+"""Without a reply for so long after the start, it is worth a look whether a worker lives."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +155,18 @@ async def _embedded(settings: Settings) -> AsyncIterator[WorkerProcess]:
             await task
 
 
+async def _say_if_nobody_works(reader: Reader, answered: asyncio.Event, out: TextIO) -> None:
+    """Once, when nothing has come for a while: whoever waits would not know for what."""
+    try:
+        async with asyncio.timeout(QUIET_S):
+            await answered.wait()
+    except TimeoutError:
+        with suppress(ResponseError, *UNREACHABLE):  # not everyone may look there; and others say that Redis is away
+            if not await live_workers(reader.redis, reader.names):
+                out.write("no worker lives; start one: derender worker --config FILE, or --tokenizer FOLDER\n")
+                out.flush()
+
+
 async def replay_and_follow(settings: ReplaySettings, events: list[Event], out: TextIO) -> dict[str, Followed]:
     """Publish the recording; with `follow`, show and return what each request said, by its published id."""
     prefix = settings.run_name if settings.run_name is not None else uuid.uuid4().hex[:6] + "-"
@@ -165,12 +184,15 @@ async def replay_and_follow(settings: ReplaySettings, events: list[Event], out: 
         printer = Printer(out, label)
         places = asyncio.Semaphore(MAX_FOLLOWED)
 
+        answered = asyncio.Event()
+
         async def watch(id_: str) -> Followed:
             async with places:
                 keep = settings.save_replies is not None or settings.expect is not None
-                return await follow(reader, id_, printer, keep=keep)
+                return await follow(reader, id_, printer, keep=keep, on_reply=answered.set)
 
         watching = [asyncio.create_task(watch(id_)) for id_ in ids] if settings.follow else []
+        alone = asyncio.create_task(_say_if_nobody_works(reader, answered, sys.stderr))
         with progress(len(events) * settings.copies, "replay", sys.stderr) as step:
             await replay(
                 producer,
@@ -183,6 +205,7 @@ async def replay_and_follow(settings: ReplaySettings, events: list[Event], out: 
             )
         published_s = loop.time() - start
         outcome = dict(zip(ids, await asyncio.gather(*watching), strict=False))
+        await end(alone)
     out.write(f"\n{len(ids)} requests, {len(events) * settings.copies} entries published in {published_s:.1f} s\n")
     if settings.follow:
         replies = sum(followed.replies for followed in outcome.values())

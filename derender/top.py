@@ -85,7 +85,8 @@ def frame(settings: TopSettings, before: Survey, now: Survey) -> Group:
 
     seconds = max(0.001, (now.at_ms - before.at_ms) / 1000)
     parts: list[RenderableType] = [_head(settings, now), _partitions(settings, before, now, seconds)]
-    return Group(*parts, _workers(before, now, seconds), _models(now))
+    parts += [_workers(before, now, seconds), _models(now)]
+    return Group(*parts, *([_bridges(now)] if now.bridges else []))
 
 
 def short(token: str | None) -> str:
@@ -110,7 +111,7 @@ def _head(settings: TopSettings, now: Survey) -> str:
     return "\n".join(
         (
             f"{shown_url(settings.redis_url)}  Redis {info.get('redis_version', 'of unknown version')}, {memory}",
-            f"{len(now.partitions)} partitions, {len(now.members)} workers, "
+            f"{len(now.partitions)} partitions, {len(now.members)} {'worker' if len(now.members) == 1 else 'workers'}, "
             f"{sum(one.open for one in now.partitions)} open requests, "
             f"{sum(one.lag for one in now.partitions)} entries wait, "
             f"{sum(one.dead for one in now.partitions)} dead letters",
@@ -166,6 +167,14 @@ def _workers(before: Survey, now: Survey, seconds: float) -> Table:
             duration(worker.at_ms - worker.started_ms), _rate(old, worker, "tokens", passed),
             _rate(old, worker, "replies", passed), str(sum(worker.outcomes.values())), errors or "-",
         )  # fmt: skip
+    return table
+
+
+def _bridges(now: Survey) -> Table:
+    table = _table("bridge", "version", "queue", ">up", ">calls")
+    for bridge in sorted(now.bridges, key=lambda one: (one.queue, one.token)):
+        up = duration(bridge.at_ms - bridge.started_ms)
+        table.add_row(bridge.token, bridge.version, bridge.queue or "-", up, str(bridge.calls))
     return table
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from link.redis import Redis, ResponseError
 from schemas import keys
 from schemas.keys import Keys
-from schemas.report import ModelReport, WorkerReport
+from schemas.report import BridgeReport, ModelReport, WorkerReport
 
+_R = TypeVar("_R", WorkerReport, BridgeReport)
+
+_bridge_decoder = msgspec.json.Decoder(BridgeReport)
 _report_decoder = msgspec.json.Decoder(WorkerReport)
 _model_decoder = msgspec.json.Decoder(ModelReport)
 
@@ -60,6 +63,7 @@ class Survey:
     workers: tuple[WorkerReport, ...] = ()
     partitions: tuple[PartitionLook, ...] = ()
     models: Mapping[str, ModelReport] = field(default_factory=dict)
+    bridges: tuple[BridgeReport, ...] = ()
 
 
 def _lane(groups: Any, length: Any) -> Lane:
@@ -83,7 +87,8 @@ async def look(redis: Redis, names: Keys) -> Survey:
         pipe.info()
         pipe.zrange(names.workers, 0, -1)
         pipe.hgetall(names.models)
-        now, config, info, members, models = await pipe.execute(raise_on_error=False)
+        pipe.zrange(names.bridges, 0, -1)
+        now, config, info, members, models, bridges = await pipe.execute(raise_on_error=False)
     if isinstance(now, Exception):
         raise now
     at_ms = int(now[0]) * 1000 + int(now[1]) // 1000
@@ -94,7 +99,10 @@ async def look(redis: Redis, names: Keys) -> Survey:
         wire_version=version,
         info=info if isinstance(info, dict) else {},
         members=tokens,
-        workers=await _reports(redis, names, tokens),
+        workers=await _reports(redis, names, tokens, _report_decoder),
+        bridges=await _reports(redis, names, tuple(one.decode().partition(":")[2] for one in bridges), _bridge_decoder)
+        if isinstance(bridges, list)
+        else (),
         partitions=await _partitions(redis, names, count, at_ms) if count else (),
         models={name.decode(): _model_decoder.decode(value) for name, value in models.items()}
         if isinstance(models, dict)
@@ -102,14 +110,16 @@ async def look(redis: Redis, names: Keys) -> Survey:
     )
 
 
-async def _reports(redis: Redis, names: Keys, tokens: tuple[str, ...]) -> tuple[WorkerReport, ...]:
+async def _reports(
+    redis: Redis, names: Keys, tokens: tuple[str, ...], decoder: msgspec.json.Decoder[_R]
+) -> tuple[_R, ...]:
     if not tokens:
         return ()
     try:
         found = await redis.mget([names.report(token) for token in tokens])
     except ResponseError:
         return ()
-    return tuple(_report_decoder.decode(raw) for raw in found if raw is not None)
+    return tuple(decoder.decode(raw) for raw in found if raw is not None)
 
 
 async def _partitions(redis: Redis, names: Keys, count: int, at_ms: int) -> tuple[PartitionLook, ...]:

@@ -169,6 +169,23 @@ async def test_tail_of_an_unknown_request(real_redis: Redis, server_url: str) ->
     assert (done.returncode, done.stdout) == (1, "r 0 | ! request r is unknown, or has expired\n")
 
 
+@pytest.mark.redis
+async def test_a_replay_that_nobody_works_on_says_so_and_waits(
+    real_redis: Redis, server_url: str, tmp_path: Path
+) -> None:
+    from tests.faults import worker_processes
+
+    await real_redis.hset(NAMES.config, mapping={"partitions": 8, "wire_version": 1})
+    command = [sys.executable, "-m", "derender", "replay", "--redis-url", server_url]
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    line = await asyncio.wait_for(process.stderr.readline(), 30)
+    assert line == b"no worker lives; start one: derender worker --config FILE, or --tokenizer FOLDER\n"
+    with worker_processes(1, server_url, tmp_path):
+        _, rest = await asyncio.wait_for(process.communicate(), 60)
+    assert (process.returncode, rest) == (0, b"")
+
+
 # --- what a person sees -----------------------------------------------------------------------------------------------
 
 

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+from redis import Redis
 
 from derender.__main__ import main
+from schemas.keys import Keys
 from tests.conftest import RedisServer, free_port
 from tests.engine import Engine, Generation, serving
 from tests.shared_data import ROOT
@@ -49,6 +51,14 @@ def wait_for(url: str) -> None:
         time.sleep(0.05)
 
 
+def wait_for_a_bridge(url: str) -> None:
+    until = time.monotonic() + 30
+    with Redis.from_url(url) as client:
+        while not client.zcard(Keys().bridges):
+            assert time.monotonic() < until, "no bridge says that it lives"
+            time.sleep(0.05)
+
+
 @pytest.mark.redis
 def test_the_whole_path_as_processes(redis_server: RedisServer, server_url: str, tmp_path: Path) -> None:
     engine = Engine(lambda _: Generation([[28120, 905, 2]]), eos=frozenset({2}))
@@ -64,6 +74,7 @@ def test_the_whole_path_as_processes(redis_server: RedisServer, server_url: str,
         verb("bridge", *url, "--engine", engine_url, "--log-level", "warning") as bridge,
     ):
         wait_for(f"{base}/health")
+        wait_for_a_bridge(server_url)
         with verb("record", str(recording), *url, "--requests", "1") as recorder:
             body = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], "stream": True}
             for _ in range(100):  # the recorder is ready at some time

@@ -89,6 +89,7 @@ def running_bridge(url: str, engine: str, **settings: Any) -> Iterator[None]:
         queue = GenerateQueue(producer.redis, producer.partitions, queue=options.queue, consumer=f"bridge-{id(client)}")
         bridge = Bridge(producer, queue, client, options)
         task = asyncio.create_task(bridge.run())
+        await bridge.ready.wait()
 
         async def end() -> None:
             bridge.stop()
@@ -136,7 +137,7 @@ def stack_of(
 ) -> Iterator[Stack]:
     settings = ModelSettings(tokenizer=str(DATA / "smollm2"), served_model_name=(MODEL, "other-name"))
     models = ModelTable([(load_model(settings, parsers), settings.served_model_name)])
-    renderer = Renderer({}, {MODEL: load_template(settings)}.__getitem__, models)
+    renderer = Renderer(dict.fromkeys(models.names), {MODEL: load_template(settings)}.__getitem__, models)
     session = Session(models, others=dict.fromkeys(ENDPOINTS, renderer))
     engine = Engine(lambda _: Generation([[EOS]]), eos=frozenset({EOS}))
     with (
