@@ -210,7 +210,7 @@ async def permissions(redis: Redis, names: Keys, role: str) -> list[str]:
 
 def permitted(refused: Sequence[str], role: str) -> Iterator[Finding]:
     for line in refused:
-        yield Finding("fail", f"a {role} may not {line}", f"see the ACL lines of a {role} in docs/operator.md")
+        yield Finding("fail", f"a {role} may not {line}", "deploy/acl has the permissions of each role")
     if not refused:
         yield Finding("ok", f"this user may do what a {role} does")
 
@@ -292,12 +292,12 @@ def tokenizers(survey: Survey, models: Sequence[ModelSettings]) -> Iterator[Find
                 yield Finding("fail", f"{who} cannot load {model.name}: {model.error}", "mend its path or revision")
     if not models:
         return
-    from worker.tokenizer_cache import TokenizerError, check_parsers, load_model
+    from worker.tokenizer_cache import TokenizerError, load_model, warn_of_idle_parser
 
     for settings in models:
         label = settings.served_model_name[0] if settings.served_model_name else settings.tokenizer
         try:
-            check_parsers(settings)
+            warn_of_idle_parser(settings)
             loaded = load_model(settings)
         except TokenizerError as error:
             yield Finding("fail", f"model {label}: {error}", "mend it in the configuration; other models go on")

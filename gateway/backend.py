@@ -158,7 +158,7 @@ class Backend:
         if loop.time() < self._bridged.get(queue, 0.0):
             return
         until = loop.time() + BRIDGE_WAIT_S
-        while queue not in {found for found, _ in await live_bridges(self.redis, self.names)}:
+        while queue not in {bridge.queue for bridge in await live_bridges(self.redis, self.names)}:
             if loop.time() >= until:
                 options = f" --queue {queue}" if queue else ""
                 refuse(503, f"no bridge to an engine of model {model!r} is alive: start one: derender bridge{options}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from link.process import own_version
@@ -13,35 +15,32 @@ LIVE_MS = 5000
 """Who has not said so for this long is not counted as alive."""
 
 _encode = msgspec.json.Encoder().encode
+decode_bridge = msgspec.json.Decoder(BridgeReport).decode
 
 
 class Presence:
     """One bridge among the others. token: its random name."""
 
     def __init__(self, redis: Redis, names: Keys, queue: str, token: str) -> None:
-        self.redis = redis
+        self.redis: Any = redis  # its types say that hashes may be answered without waiting
         self.names = names
         self.queue = queue
         self.token = token
-        self._member = f"{queue}:{token}"
         self._started_ms = 0
 
     async def beat(self, calls: int) -> None:
-        """Say that we live. calls: to the engine at this moment."""
+        """Say that we live; at first also forget who went without a word. calls: to the engine at this moment."""
         now = await now_ms(self.redis)
-        self._started_ms = self._started_ms or now
+        if not self._started_ms:
+            silent = [one.token for one in await _bridges(self.redis, self.names) if one.at_ms < now - REPORT_TTL_MS]
+            if silent:
+                await self.redis.hdel(self.names.bridges, *silent)
+            self._started_ms = now
         report = BridgeReport(self.token, own_version(), self.queue, self._started_ms, now, calls)
-        async with self.redis.pipeline(transaction=False) as pipe:
-            pipe.zremrangebyscore(self.names.bridges, "-inf", now - REPORT_TTL_MS)
-            pipe.zadd(self.names.bridges, {self._member: now})
-            pipe.set(self.names.report(self.token), _encode(report), px=REPORT_TTL_MS)
-            await pipe.execute()
+        await self.redis.hset(self.names.bridges, self.token, _encode(report))
 
     async def leave(self) -> None:
-        async with self.redis.pipeline(transaction=False) as pipe:
-            pipe.zrem(self.names.bridges, self._member)
-            pipe.delete(self.names.report(self.token))
-            await pipe.execute()
+        await self.redis.hdel(self.names.bridges, self.token)
 
 
 async def now_ms(redis: Redis) -> int:
@@ -49,18 +48,18 @@ async def now_ms(redis: Redis) -> int:
     return int(seconds) * 1000 + int(micros) // 1000
 
 
-async def live_bridges(redis: Redis, names: Keys) -> list[tuple[str, str]]:
-    """(queue, token) of each bridge that lives, in order."""
-    pairs = (member.partition(":") for member in await _live(redis, names.bridges))
-    return sorted((queue, token) for queue, _, token in pairs)
+async def live_bridges(redis: Redis, names: Keys) -> list[BridgeReport]:
+    now = await now_ms(redis)
+    return [one for one in await _bridges(redis, names) if one.at_ms >= now - LIVE_MS]
 
 
 async def live_workers(redis: Redis, names: Keys) -> int:
     """How many workers live."""
-    return len(await _live(redis, names.workers))
-
-
-async def _live(redis: Redis, key: str) -> list[str]:
     now = await now_ms(redis)
-    found = await redis.zrange(key, 0, -1, withscores=True)
-    return [member.decode() for member, said_ms in found if said_ms >= now - LIVE_MS]
+    found = await redis.zrange(names.workers, 0, -1, withscores=True)
+    return sum(said_ms >= now - LIVE_MS for _, said_ms in found)
+
+
+async def _bridges(redis: Redis, names: Keys) -> list[BridgeReport]:
+    found: Any = redis.hgetall(names.bridges)
+    return [decode_bridge(raw) for raw in (await found).values()]

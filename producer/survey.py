@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from link.redis import Redis, ResponseError
+from producer.presence import LIVE_MS, decode_bridge
 from schemas import keys
 from schemas.keys import Keys
 from schemas.report import BridgeReport, ModelReport, WorkerReport
 
-_R = TypeVar("_R", WorkerReport, BridgeReport)
-
-_bridge_decoder = msgspec.json.Decoder(BridgeReport)
 _report_decoder = msgspec.json.Decoder(WorkerReport)
 _model_decoder = msgspec.json.Decoder(ModelReport)
 
@@ -87,7 +85,7 @@ async def look(redis: Redis, names: Keys) -> Survey:
         pipe.info()
         pipe.zrange(names.workers, 0, -1)
         pipe.hgetall(names.models)
-        pipe.zrange(names.bridges, 0, -1)
+        pipe.hgetall(names.bridges)
         now, config, info, members, models, bridges = await pipe.execute(raise_on_error=False)
     if isinstance(now, Exception):
         raise now
@@ -99,9 +97,9 @@ async def look(redis: Redis, names: Keys) -> Survey:
         wire_version=version,
         info=info if isinstance(info, dict) else {},
         members=tokens,
-        workers=await _reports(redis, names, tokens, _report_decoder),
-        bridges=await _reports(redis, names, tuple(one.decode().partition(":")[2] for one in bridges), _bridge_decoder)
-        if isinstance(bridges, list)
+        workers=await _reports(redis, names, tokens),
+        bridges=tuple(one for one in map(decode_bridge, bridges.values()) if one.at_ms >= at_ms - LIVE_MS)
+        if isinstance(bridges, dict)
         else (),
         partitions=await _partitions(redis, names, count, at_ms) if count else (),
         models={name.decode(): _model_decoder.decode(value) for name, value in models.items()}
@@ -110,16 +108,14 @@ async def look(redis: Redis, names: Keys) -> Survey:
     )
 
 
-async def _reports(
-    redis: Redis, names: Keys, tokens: tuple[str, ...], decoder: msgspec.json.Decoder[_R]
-) -> tuple[_R, ...]:
+async def _reports(redis: Redis, names: Keys, tokens: tuple[str, ...]) -> tuple[WorkerReport, ...]:
     if not tokens:
         return ()
     try:
         found = await redis.mget([names.report(token) for token in tokens])
     except ResponseError:
         return ()
-    return tuple(decoder.decode(raw) for raw in found if raw is not None)
+    return tuple(_report_decoder.decode(raw) for raw in found if raw is not None)
 
 
 async def _partitions(redis: Redis, names: Keys, count: int, at_ms: int) -> tuple[PartitionLook, ...]:

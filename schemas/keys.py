@@ -105,10 +105,10 @@ class Keys:
         self.jobs = f"{prefix}:jobs"
         self.models = f"{prefix}:models"
         self.bridges = f"{prefix}:bridges"
-        """Sorted set: `<queue>:<name of a bridge>` by the time at which it last said so, in ms by Redis' clock."""
+        """Hash: name of a bridge -> what it says of itself (`schemas/report.py`)."""
 
     def report(self, token: str) -> str:
-        """String with a TTL: what the worker or bridge of this name says of itself."""
+        """String with a TTL: what the worker of this name says of itself."""
         return f"{self.prefix}:report:{token}"
 
     def of(self, partition: int, name: str) -> str:

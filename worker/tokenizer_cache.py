@@ -23,7 +23,7 @@ from schemas.openai import ChatRequest, FunctionDefinition, Tool
 from schemas.report import ModelReport
 from worker.core.choose import AUTO, choose
 from worker.core.errors import GrammarError, ModelNotLoaded, ModelUnavailable, UnknownModel
-from worker.core.grammars import TEMPLATE_DRIVEN, reasoning_grammar, tool_grammar
+from worker.core.grammars import TEMPLATE_DRIVEN
 from worker.core.model import Limits, Model, ParserConfig
 from worker.core.parse import Parser
 from worker.core.response_template import import_template
@@ -142,28 +142,18 @@ def load_template(settings: ModelSettings) -> Template:
     )
 
 
-def check_parsers(settings: ModelSettings) -> None:
-    """Look at the parser names before anything is loaded, also where they would never be used.
-
-    Raises TokenizerError for a name that is not known; warns of a tool parser that the model's own choice never meets.
-    """
-    name = settings.served_model_name[0] if settings.served_model_name else settings.tokenizer
-    tool, reasoning = settings.tool_call_parser, settings.reasoning_parser
-    try:
-        if tool is not None and tool not in (AUTO, *TEMPLATE_DRIVEN):
-            tool_grammar(tool)
-        if reasoning is not None and reasoning not in (AUTO, *TEMPLATE_DRIVEN):
-            reasoning_grammar(reasoning)
-    except GrammarError as error:
-        raise TokenizerError(f"parsers of model {name}: {error}") from None
-    if tool is not None and not settings.enable_auto_tool_choice:
+def warn_of_idle_parser(settings: ModelSettings) -> None:
+    """Tell of a tool parser that the model's own calls never meet: it looks as if it were at work."""
+    if settings.tool_call_parser is not None and not settings.enable_auto_tool_choice:
         logger.warning(
-            "model %s: tool parser %s has no effect on tool_choice auto: add --enable-auto-tool-choice", name, tool
+            "model %s: tool parser %s has no effect on tool_choice auto: add --enable-auto-tool-choice",
+            settings.served_model_name[0] if settings.served_model_name else settings.tokenizer,
+            settings.tool_call_parser,
         )
 
 
 def load_model(settings: ModelSettings, parsers: ParserConfig | None = None) -> Model:
-    """Build the model that the settings name (see `check_parsers`). Raises TokenizerError."""
+    """Build the model that the settings name. Raises TokenizerError."""
     if settings.tokenizer is None:
         raise TokenizerError("no tokenizer: set --tokenizer to a folder or a hub id")
     folder = find_folder(settings.tokenizer, settings.revision)
@@ -260,7 +250,7 @@ class ModelTable:
 
 def load_models(settings: ModelSettings) -> ModelTable:
     """The table for one tokenizer under all its names. Raises TokenizerError."""
-    check_parsers(settings)
+    warn_of_idle_parser(settings)
     return ModelTable([(load_model(settings), settings.served_model_name)])
 
 
@@ -285,7 +275,7 @@ class ServedModels:
     """The models of a worker by name; called with a name, as the core wants it. The first model is the default one.
 
     A model is loaded when it is first asked for; one that fails to load fails its own requests alone.
-    load: makes a model from its settings or raises TokenizerError. Raises TokenizerError for an unknown parser name.
+    load: makes a model from its settings or raises TokenizerError.
     """
 
     def __init__(
@@ -298,7 +288,7 @@ class ServedModels:
         if not models:
             raise ValueError("at least one model is needed")
         for settings in models:
-            check_parsers(settings)
+            warn_of_idle_parser(settings)
         self._load = load
         self._clock = clock
         self.served = [ServedModel(settings) for settings in models]

@@ -263,6 +263,45 @@ def test_a_reported_string_is_cut_from_a_whole_response() -> None:
     assert answer.choices[0].stop_reason == "END"
 
 
+@pytest.mark.parametrize(
+    ("text", "asked", "reasoning", "content", "found"),
+    [
+        pytest.param("<think>aEND</think>bENDc", {}, "aEND", "b", "END", id="reasoning-is-not-searched"),
+        pytest.param("aENDbENDc", {"min_tokens": 4}, "", "aENDb", "END", id="not-before-min-tokens"),
+        pytest.param("aEN<tool_c", {}, "", "aEN<tool_c", None, id="two-that-hold"),
+        pytest.param("aEN<tool_c", {"stop": "N<tool_c"}, "", "aE", "N<tool_c", id="what-the-parser-held-to-the-end"),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_stop_strings_in_content_alone(
+    text: str, asked: dict[str, Any], reasoning: str, content: str, found: str | None, size: int
+) -> None:
+    """`--stop-scope content`: the same wherever chunks end."""
+    parsers = {
+        "reasoning_parser": "qwen3",
+        "tool_call_parser": "hermes",
+        "enable_auto_tool_choice": True,
+        "stop_scope": "content",
+    }
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    request = support.request(
+        served(parsers=parsers),
+        "chat",
+        chat_request={"messages": [], "tools": tools, "stop": "END"} | asked,
+        prompt_token_ids=ids("</think>" if not reasoning else "\n"),
+    )
+    all_ids = ids(text)
+    chunks = [chunk(all_ids[at : at + size]) for at in range(0, len(all_ids), size)]
+    answers, state = run(request, [*chunks, chunk([], "length")])
+    deltas = [one(answer).delta for answer in answers if answer.choices]
+    assert "".join(delta.reasoning or "" for delta in deltas) == reasoning
+    assert "".join(delta.content or "" for delta in deltas) == content
+    last = [one(answer) for answer in answers if answer.choices][-1]
+    assert (last.finish_reason, last.stop_reason) == ("stop" if found else "length", found)
+    assert state is not None
+    assert state.tokens == len(all_ids)
+
+
 def test_chunks_after_the_end_are_counted() -> None:
     request = completion(stop="o")
     answers, state = run(request, [chunk(ids("no")), chunk(ids("ise")), chunk([END], "stop")])

@@ -54,7 +54,7 @@ def wait_for(url: str) -> None:
 def wait_for_a_bridge(url: str) -> None:
     until = time.monotonic() + 30
     with Redis.from_url(url) as client:
-        while not client.zcard(Keys().bridges):
+        while not client.hlen(Keys().bridges):
             assert time.monotonic() < until, "no bridge says that it lives"
             time.sleep(0.05)
 

@@ -16,11 +16,10 @@ from worker.core.model import Model
 from worker.settings import ModelSettings
 from worker.tokenizer_cache import (
     ModelTable,
-    ServedModels,
     TokenizerError,
-    check_parsers,
     load_model,
     load_models,
+    warn_of_idle_parser,
 )
 
 FOLDER = Path(__file__).parents[2] / "derender" / "data" / "smollm2"
@@ -158,23 +157,6 @@ def with_template(folder: Path, template: str, **config: Any) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"tool_call_parser": "hermez"}, "parsers of model m: tool parser 'hermez' is not known; known are: "),
-        ({"reasoning_parser": "qwen"}, "parsers of model m: reasoning parser 'qwen' is not known; known are: "),
-    ],
-    ids=["tool", "reasoning"],
-)
-def test_a_misspelled_parser_is_refused_at_start(options: dict[str, str], message: str) -> None:
-    """Also where nothing would use it: without --enable-auto-tool-choice, and in a model that is loaded later."""
-    good = ModelSettings(tokenizer="none", served_model_name=("a",))
-    wrong = ModelSettings(tokenizer="none", served_model_name=("m",), **options)  # type: ignore[arg-type]
-    with pytest.raises(TokenizerError) as error:
-        ServedModels([good, wrong])
-    assert str(error.value).startswith(message)
-
-
-@pytest.mark.parametrize(
     ("options", "warnings"),
     [
         (
@@ -190,7 +172,7 @@ def test_a_misspelled_parser_is_refused_at_start(options: dict[str, str], messag
 def test_a_tool_parser_without_its_flag(
     options: dict[str, Any], warnings: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    check_parsers(ModelSettings(tokenizer="none", served_model_name=("m",), **options))
+    warn_of_idle_parser(ModelSettings(tokenizer="none", served_model_name=("m",), **options))
     assert [record.getMessage() for record in caplog.records] == warnings
 
 

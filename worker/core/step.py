@@ -35,7 +35,7 @@ from schemas.openai import (
     CompletionResponse,
 )
 from schemas.request import RequestContext
-from schemas.state import STATE_VERSION, DecodeState, StreamState
+from schemas.state import STATE_VERSION, DecodeState, ParserState, StreamState
 from worker.core import assemble, stop, validate
 from worker.core.detokenize import START, decode_pieces, decode_text, flush, seed
 from worker.core.errors import RequestError, StateMismatch
@@ -225,30 +225,25 @@ def _advance(
         if stop_reason is None and ids[-1] != request.stop_tokens.primary:
             stop_reason = ids[-1]
     parser = request.parser
-    search_content = parser is not None and request.model.parsers.stop_scope == "content"
-    pieces, decode, held, found = _pieces(
-        request, state, text_ids, prompt_ids, () if search_content else strings, final
-    )
+    text, events, parser_state = "", list[Event](), None
+    if parser is not None and strings and request.model.parsers.stop_scope == "content":
+        events, decode, parser_state, held, found = _content(
+            request, state, text_ids, prompt_ids, strings, (finish or "stop") if final else None
+        )
+    else:
+        pieces, decode, held, found = _pieces(request, state, text_ids, prompt_ids, strings, final)
+        if parser is None:
+            text = pieces[0][0] if len(pieces) == 1 else "".join([text for text, _ in pieces])
+        else:
+            before = state.parser or parser.start(prompt_ids or (), request.history_calls)
+            events, parser_state = parser.step(before, pieces)
+            if final or found is not None:
+                rest, _ = parser.finish(parser_state, "stop" if found is not None else finish or "stop")
+                events.extend(rest)
     if found is not None:
         finish, stop_reason = "stop", found
-    text, events, parser_state = "", list[Event](), None
-    if parser is None:
-        text = pieces[0][0] if len(pieces) == 1 else "".join([text for text, _ in pieces])
-    else:
-        before = state.parser or parser.start(prompt_ids or (), request.history_calls)
-        events, parser_state = parser.step(before, pieces)
-        if search_content and strings:
-            events, held, found = _stop_in_content(request, state, events, strings, len(ids))
-            if found is not None:
-                finish, stop_reason = "stop", found
-        if final or found is not None:
-            if not (search_content and found is not None):
-                rest, parser_state = parser.finish(parser_state, finish or "stop")
-                events.extend(rest)
-            if search_content and held:
-                events.append(Content("".join([text for text, _ in held])))
-                held = ()
-            parser_state = None
+    if final or found is not None:
+        parser_state = None
     stop_held, stop_begun = stop.pack(request.stops, held) if held else ((), None)
     return _Advance(
         text,
@@ -280,23 +275,13 @@ def _pieces(
     final: bool,
 ) -> tuple[list[Piece], DecodeState, tuple[Piece, ...], str | None]:
     """Pieces that may go on, the detokenizer's state, pieces held for a stop string, and the stop string found."""
-    decode = state.decode
-    if decode is None:
-        decode = START
-        if not state.tokens:
-            parsed = request.parser is not None
-            skip = request.skip_special and not parsed
-            decode = seed(request.model.vocabulary, prompt_ids, skip_special=skip, parsed=parsed)
+    decode = _decode_state(request, state, prompt_ids)
     if not strings:
         pieces, decode = _decoded(request, decode, ids, final)
         return pieces, decode, (), None
     pieces = []
     held = stop.unpack(request.stops, state.stop_held, state.stop_begun)
-    # a stop string has to end in the text of what comes after the first `min_tokens` ids
-    border = min(max(request.min_tokens - state.tokens, 0), len(ids))
-    parts = [(ids[:border], False), (ids[border:], True)] if 0 < border < len(ids) else [(ids, not border)]
-    if not ids:
-        parts = [(ids, state.tokens > request.min_tokens)]  # text of the flush alone belongs to the last id
+    parts = stop.parts(ids, state.tokens, request.min_tokens)
     for number, (part, search) in enumerate(parts, 1):
         new, decode = _decoded(request, decode, part, final and number == len(parts))
         new, held, found = stop.feed(strings, held, new, search=search, include=request.stop_tokens.include)
@@ -323,25 +308,54 @@ def _decoded(request: PreparedRequest, decode: DecodeState, ids: Ids, final: boo
     return pieces, decode
 
 
-def _stop_in_content(
-    request: PreparedRequest, state: StreamState, events: list[Event], strings: Sequence[str], count: int
-) -> tuple[list[Event], tuple[Piece, ...], str | None]:
-    """Stop strings in content alone (`stop_scope="content"`): what comes after a match is dropped."""
-    search = state.tokens + count > request.min_tokens
+def _decode_state(request: PreparedRequest, state: StreamState, prompt_ids: Ids | None) -> DecodeState:
+    if state.decode is not None or state.tokens:
+        return state.decode or START
+    parsed = request.parser is not None
+    return seed(request.model.vocabulary, prompt_ids, skip_special=request.skip_special and not parsed, parsed=parsed)
+
+
+def _content(
+    request: PreparedRequest,
+    state: StreamState,
+    ids: Ids,
+    prompt_ids: Ids | None,
+    strings: Sequence[str],
+    finish: str | None,
+) -> tuple[list[Event], DecodeState, ParserState, tuple[Piece, ...], str | None]:
+    """Stop strings in content alone (`stop_scope="content"`): what comes after a match is dropped.
+
+    finish: no more ids follow, and why; None while they do.
+    """
+    parser = request.parser
+    assert parser is not None  # only parsed requests tell content from the rest
+    decode = _decode_state(request, state, prompt_ids)
+    parsed = state.parser or parser.start(prompt_ids or (), request.history_calls)
     held = stop.unpack(request.stops, state.stop_held, state.stop_begun)
-    kept: list[Event] = []
-    for event in events:
-        if not isinstance(event, Content):
-            kept.append(event)
-            continue
-        pieces, held, found = stop.feed(
-            strings, held, [(event.text, TEXT)], search=search, include=request.stop_tokens.include
-        )
-        if pieces:
-            kept.append(Content("".join([text for text, _ in pieces])))
-        if found is not None:
-            return kept, (), found
-    return kept, held, None
+    events: list[Event] = []
+    parts = stop.parts(ids, state.tokens, request.min_tokens)
+    for number, (part, search) in enumerate(parts, 1):
+        ends = finish is not None and number == len(parts)
+        pieces, decode = _decoded(request, decode, part, ends)
+        said, parsed = parser.step(parsed, pieces)
+        if finish is not None and ends:
+            rest, parsed = parser.finish(parsed, finish)
+            said.extend(rest)
+        for event in said:
+            if not isinstance(event, Content):
+                events.append(event)
+                continue
+            new, held, found = stop.feed(
+                strings, held, [(event.text, TEXT)], search=search, include=request.stop_tokens.include
+            )
+            if new:
+                events.append(Content("".join([text for text, _ in new])))
+            if found is not None:
+                return events, decode, parsed, (), found
+    if finish is not None and held:
+        events.append(Content("".join([text for text, _ in held])))
+        held = ()
+    return events, decode, parsed, held, None
 
 
 # --- streams --------------------------------------------------------------------------------------------------------

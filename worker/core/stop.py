@@ -64,6 +64,17 @@ def feed(
     return out, tuple(rest), None
 
 
+def parts(ids: Sequence[int], tokens: int, min_tokens: int) -> list[tuple[Sequence[int], bool]]:
+    """Ids before and after `min_tokens` of a choice, and whether a stop string may end in their text.
+
+    tokens: ids of the choice that came before.
+    """
+    if not ids:
+        return [(ids, tokens > min_tokens)]  # text of the flush alone belongs to the last id
+    border = min(max(min_tokens - tokens, 0), len(ids))
+    return [(ids[:border], False), (ids[border:], True)] if 0 < border < len(ids) else [(ids, not border)]
+
+
 Begun = tuple[int, int]
 """Number of a stop string, and how many of its characters the text ends with."""
 
