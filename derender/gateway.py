@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,9 +12,13 @@ from derender.reach import reaching
 from gateway.settings import GatewaySettings
 from link.process import set_up_logging
 from link.redis import connect
-from producer.connection import read_partitions
+from producer.connection import NotSetUp, read_partitions
 from schemas.keys import Keys
 from worker.settings import RedisSettings, SettingsError, add_options, load, option
+
+logger = logging.getLogger(__name__)
+
+WAIT_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,10 @@ async def _wait_for_workers(settings: GatewayOptions) -> None:
     redis = connect(settings.redis_url)
     try:
         with reaching(settings.redis_url):
-            await read_partitions(redis, Keys(settings.key_prefix), wait_s=30.0)
+            try:
+                await read_partitions(redis, Keys(settings.key_prefix), wait_s=0.0)
+            except NotSetUp as error:
+                logger.warning("%s; waiting up to %.0f s for one", error, WAIT_S)
+                await read_partitions(redis, Keys(settings.key_prefix), wait_s=WAIT_S)
     finally:
         await redis.aclose()

@@ -13,6 +13,10 @@ class ConfigError(Exception):
     """The database is not set up, or with a wire version that we do not speak."""
 
 
+class NotSetUp(ConfigError):
+    """No worker has been started on the database yet."""
+
+
 async def read_partitions(redis: Redis, names: Keys, *, wait_s: float = 0.0) -> int:
     """Number of partitions that the first worker fixed; waits for it. Raises ConfigError."""
     loop = asyncio.get_running_loop()
@@ -26,7 +30,7 @@ async def read_partitions(redis: Redis, names: Keys, *, wait_s: float = 0.0) -> 
                 raise ConfigError(f"{names.config} has wire version {int(version)}, this is {keys.WIRE_VERSION}")
             return int(partitions)
         if loop.time() >= until:
-            raise ConfigError(f"{names.config} is not set: no worker has been started on this database")
+            raise NotSetUp(f"{names.config} is not set: no worker has been started on this database")
         await asyncio.sleep(0.05)
 
 

@@ -265,9 +265,11 @@ class Drain:
             raise Moved
         if lane.attempt > 1:
             lane.careful = BATCH_ENTRIES
-            logger.warning(
-                "partition %d: attempt %d at %s after %s",
-                self.partition.number, lane.attempt, lane.name, lane.cursor.decode(),
+            # The first end may have come before this entry did: a worker that dies idle leaves the same trace.
+            logger.log(
+                logging.WARNING if lane.attempt > 2 else logging.INFO,
+                "partition %d: a worker ended without leaving %s at %s; entries are taken one by one, attempt %d",
+                self.partition.number, lane.name, lane.cursor.decode(), lane.attempt,
             )  # fmt: skip
 
     # --- one turn -----------------------------------------------------------------------------------------------------

@@ -14,8 +14,10 @@ from pathlib import Path
 import httpx
 import pytest
 from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
 
-from derender.__main__ import main
+from derender import gateway
+from derender.__main__ import CommandError, main
 from schemas.keys import Keys
 from tests.conftest import RedisServer, free_port
 from tests.engine import Engine, Generation, serving
@@ -124,6 +126,18 @@ def test_an_unreachable_redis_is_one_line(argv: list[str], capsys: pytest.Captur
     assert error.count("\n") == 1
     assert error.startswith(f"derender {argv[0]}: ")
     assert "secret" not in error
+
+
+@pytest.mark.redis
+async def test_a_gateway_says_that_it_waits_for_a_worker(
+    real_redis: AsyncRedis, server_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(gateway, "WAIT_S", 0.1)
+    with pytest.raises(CommandError, match="derender:config is not set"):
+        await gateway._wait_for_workers(gateway.GatewayOptions(redis_url=server_url))
+    assert [record.getMessage() for record in caplog.records] == [
+        "derender:config is not set: no worker has been started on this database; waiting up to 0 s for one"
+    ]
 
 
 def test_an_earlier_run_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
