@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Protocol, cast
 
+from link.process import own_version
 from worker.settings import SettingsError
 
 VERBS = {
@@ -27,6 +28,21 @@ VERBS = {
 """Verb -> what it does; `derender/<verb>.py` has `add_arguments(parser)` and `run(args, environ)`."""
 
 
+EXTRAS = {
+    "tokenizers": "worker",
+    "transformers": "worker",
+    "jinja2": "worker",
+    "fakeredis": "embedded",
+    "lupa": "embedded",
+    "starlette": "gateway",
+    "uvicorn": "gateway",
+    "httpx": "gateway",
+    "prometheus_client": "gateway",  # a worker says itself that it needs it, and for what
+    "rich": "console",
+}
+"""Module -> the extra that brings it. What a verb needs beyond the base, it imports when it runs."""
+
+
 class Verb(Protocol):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
 
@@ -42,11 +58,30 @@ class CommandError(Exception):
 def usage() -> str:
     width = max(map(len, VERBS))
     lines = [f"  {verb:<{width}}  {text}" for verb, text in VERBS.items()]
-    return "usage: derender <verb> [options]\n\n" + "\n".join(lines) + "\n\nderender <verb> --help shows its options\n"
+    return (
+        "usage: derender <verb> [options]\n\n"
+        + "\n".join(lines)
+        + "\n\nderender <verb> --help shows its options; derender --version\n"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    """Run the verb; the exit code."""
+    try:
+        try:
+            return _run(list(sys.argv[1:] if argv is None else argv))
+        finally:
+            sys.stdout.flush()  # here, where a pipe that nobody reads any more is no traceback
+    except BrokenPipeError:
+        # Whoever read our output has what it wanted; what is left to say at exit goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _run(arguments: list[str]) -> int:
+    if arguments == ["--version"]:
+        sys.stdout.write(f"derender {own_version()}\n")
+        return 0
     if not arguments or arguments[0] in ("-h", "--help"):
         sys.stdout.write(usage())
         return 0 if arguments else 2
@@ -54,11 +89,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name not in VERBS:
         sys.stderr.write(f"derender: no verb {name!r}\n\n{usage()}")
         return 2
-    verb = cast(Verb, import_module(f"derender.{name}"))  # only this one: tail does not need tokenizers
-    parser = argparse.ArgumentParser(prog=f"derender {name}", description=VERBS[name], allow_abbrev=False)
-    verb.add_arguments(parser)
     try:
+        verb = cast(Verb, import_module(f"derender.{name}"))  # only this one: tail does not need tokenizers
+        parser = argparse.ArgumentParser(prog=f"derender {name}", description=VERBS[name], allow_abbrev=False)
+        verb.add_arguments(parser)
         return verb.run(parser.parse_args(rest), os.environ)
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        if module not in EXTRAS:
+            raise
+        sys.stderr.write(f"derender {name}: {module} is missing: install derender[{EXTRAS[module]}]\n")
+        return 1
     except SettingsError as error:
         sys.stderr.write(f"derender {name}: {error}\n")
         return 2
@@ -67,10 +108,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # Whoever read our output has what it wanted; what is left to say at exit goes nowhere, without a traceback.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
 
 
 if __name__ == "__main__":

@@ -5,17 +5,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
+import secrets
 import signal
-import uuid
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from derender.__main__ import CommandError
+from derender.reach import reaching
 from gateway.settings import BridgeSettings
-from producer.connection import UNREACHABLE, ConfigError
+from link.process import set_up_logging
 from producer.generate import GenerateQueue
 from producer.publish import Producer
-from worker.settings import RedisSettings, SettingsError, add_options, load, option, shown_url
+from worker.settings import RedisSettings, SettingsError, add_options, load, option
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,6 @@ class BridgeOptions(BridgeSettings, RedisSettings):
             raise SettingsError("--engine is needed: the base URL of the engine, such as http://127.0.0.1:8200")
         if self.max_backlog < 1:
             raise SettingsError("--max-backlog has to be at least 1")
-        if self.embedded:
-            raise SettingsError("--embedded keeps Redis inside one process, and a bridge has its workers elsewhere")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,8 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
     settings = load(BridgeOptions, vars(args), environ)
-    from worker.main import set_up_logging
-
     set_up_logging(settings.log_level)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each call
     asyncio.run(_bridge(settings))
@@ -54,25 +52,19 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 async def _bridge(settings: BridgeOptions) -> None:
-    try:
-        from gateway.bridge import Bridge, engine_client
-    except ImportError as error:
-        raise CommandError(f"the extra gateway is not installed: {error}") from None
-    try:
+    from gateway.bridge import Bridge, engine_client
+
+    with reaching(settings.redis_url):
         producer = await Producer.connect(
             settings.redis_url, prefix=settings.key_prefix, wait_s=30.0, max_backlog=settings.max_backlog
         )
-    except UNREACHABLE as error:
-        raise CommandError(f"cannot reach Redis at {shown_url(settings.redis_url)}: {error}") from None
-    except ConfigError as error:
-        raise CommandError(str(error)) from None
     async with producer, engine_client(settings) as client:
         queue = GenerateQueue(
             producer.redis,
             producer.partitions,
             names=producer.names,
             queue=settings.queue,
-            consumer=f"bridge-{uuid.uuid4().hex}",
+            consumer=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}",
         )
         bridge = Bridge(producer, queue, client, settings)
         loop = asyncio.get_running_loop()

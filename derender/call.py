@@ -56,16 +56,13 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
         raise SettingsError("--tokenizer is needed: a folder with tokenizer.json, or an id; or --config")
     from worker.tokenizer_cache import ServedModels, TokenizerError
 
-    served = ServedModels(models)
     try:
+        served = ServedModels(models)
         if len(models) == 1:
             served.preload()
         answer_files(args.files, sys.stdout.buffer, sys.stderr, served.now, settings.endpoint)
     except TokenizerError as error:
         raise CommandError(str(error)) from None
-    except BrokenPipeError:
-        sys.stderr.close()  # whoever read the answers has gone; nothing is left to say
-        return 1
     return 0
 
 

@@ -13,10 +13,12 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from derender.__main__ import CommandError
-from producer.connection import UNREACHABLE, ConfigError, Redis, connect_to_partitions
+from derender.reach import reaching
+from link.redis import Redis
+from producer.connection import connect_to_partitions
 from schemas import keys
 from schemas.keys import Keys
-from worker.settings import RedisSettings, SettingsError, add_options, load, option, shown_url
+from worker.settings import RedisSettings, SettingsError, add_options, load, option
 
 PAGE = 500
 OWN = (keys.STREAM_NAME, keys.ENTRY_ID, keys.REASON)
@@ -32,8 +34,6 @@ class DeadSettings(RedisSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.embedded:
-            raise SettingsError("--embedded keeps Redis inside one process: there is nothing to look at from here")
         if self.limit < 1:
             raise SettingsError("--limit has to be at least 1")
 
@@ -80,7 +80,7 @@ class Letter(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("list", "show", "requeue"), help="what to do")
+    parser.add_argument("action", nargs="?", default="list", choices=("list", "show", "requeue"), help="default: list")
     parser.add_argument("letter", nargs="*", help="<partition>/<entry id>, as `list` prints it")
     add_options(parser, DeadSettings)
 
@@ -96,16 +96,12 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 @asynccontextmanager
 async def _connected(settings: DeadSettings) -> AsyncIterator[tuple[Redis, int]]:
-    try:
+    with reaching(settings.redis_url):
         redis, partitions = await connect_to_partitions(settings.redis_url, Keys(settings.key_prefix), wait_s=0)
         try:
             yield redis, partitions
         finally:
             await redis.aclose()
-    except UNREACHABLE as error:
-        raise CommandError(f"cannot reach Redis at {shown_url(settings.redis_url)}: {error}") from None
-    except ConfigError as error:
-        raise CommandError(str(error)) from None
 
 
 async def _run(settings: DeadSettings, action: str, names: list[str]) -> int:

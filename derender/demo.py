@@ -10,9 +10,17 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from derender.replay import DATA, DEMO_RECORDING, DEMO_TOKENIZER, ReplaySettings, load_recording, replay_and_follow
+from derender.replay import (
+    DATA,
+    DEMO_RECORDING,
+    DEMO_TOKENIZER,
+    ReplaySettings,
+    load_recording,
+    load_replay,
+    replay_and_follow,
+)
 from producer.replay import request_ids
-from worker.settings import add_options, load
+from worker.settings import add_options
 
 DEMO_SPEED = 20.0
 
@@ -22,17 +30,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    settings = load(ReplaySettings, vars(args), environ)
+    options = vars(args)
+    if args.redis_url is None and args.embedded is None:
+        options = {**options, "embedded": True}  # whatever the environment names: a demo is not for a shared Redis
+    settings = load_replay(options, environ)
     events = load_recording(DEMO_RECORDING)
-    on_server = args.redis_url is not None or "DERENDER_REDIS_URL" in environ
     settings = dataclasses.replace(
         settings,
-        embedded=settings.embedded or not on_server,
         tokenizer=settings.tokenizer or str(DEMO_TOKENIZER),
         served_model_name=settings.served_model_name or ("smollm2-135m-instruct",),
         speed=settings.speed or DEMO_SPEED,
         follow=True,
-        run_name=settings.run_name or ("" if not on_server else None),
+        run_name=settings.run_name or ("" if settings.embedded else None),
     )
     ids = request_ids(events)
     outcome = asyncio.run(replay_and_follow(settings, events, sys.stdout))

@@ -9,11 +9,12 @@ import argparse
 import asyncio
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from producer.connection import UNREACHABLE, Redis, RedisError, ResponseError, connect
+from link.redis import UNREACHABLE, LoginError, NoPermissionError, Redis, RedisError, ResponseError, connect
 from producer.survey import Survey, look
 from schemas import keys
 from schemas.keys import Keys
@@ -58,8 +59,6 @@ class DoctorSettings(RedisSettings, ModelSettings):
     def __post_init__(self) -> None:
         RedisSettings.__post_init__(self)
         ModelSettings.__post_init__(self)
-        if self.embedded:
-            raise SettingsError("--embedded keeps Redis inside one process: there is nothing to look at from here")
         if self.role not in ("worker", "client"):
             raise SettingsError("--role has to be worker or client")
 
@@ -88,11 +87,16 @@ async def examine(settings: DoctorSettings, models: Sequence[ModelSettings]) -> 
         local = (local + time.time() * 1000) / 2
         refused = await permissions(redis, names, settings.role)
         last_dead = await _last_dead(redis, names, survey)
+    except LoginError as error:
+        return [Finding("fail", f"Redis at {url} refuses the login: {error}", "check user and password in --redis-url")]
+    except NoPermissionError as error:
+        advice = f"see the ACL lines of a {settings.role} in docs/operator.md"
+        return [Finding("fail", f"Redis at {url} does not allow it: {error}", advice)]
     except UNREACHABLE as error:
         advice = "start Redis, or name another one with --redis-url"
         return [Finding("fail", f"Redis at {url} cannot be reached: {error}", advice)]
     except RedisError as error:
-        return [Finding("fail", f"Redis at {url} refuses us: {error}", "check user and password in --redis-url")]
+        return [Finding("fail", f"Redis at {url} refuses us: {error}", "see the log of the server")]
     finally:
         await redis.aclose()
     return [
@@ -247,12 +251,15 @@ def workers(survey: Survey, last_dead: str) -> Iterator[Finding]:
         level: Level = "fail" if waiting else "warn"
         yield Finding(level, f"no worker lives, {waiting} entries wait", "start one: derender worker --config FILE")
     else:
-        yield Finding("ok", f"{len(survey.members)} workers live")
+        yield Finding("ok", f"{len(survey.members)} {'worker lives' if len(survey.members) == 1 else 'workers live'}")
     if versions := sorted({worker.version for worker in survey.workers})[1:]:
         first = min(worker.version for worker in survey.workers)
         yield Finding(
             "warn", f"workers of several releases: {', '.join([first, *versions])}", "finish the rolling upgrade"
         )
+    for queue, number in sorted(Counter(bridge.queue for bridge in survey.bridges).items()):
+        lives = "bridge lives" if number == 1 else "bridges live"
+        yield Finding("ok", f"{number} {lives}, {f'queue {queue}' if queue else 'default queue'}")
     orphans = [one.number for one in survey.partitions if one.owner is None]
     if orphans and survey.members:
         advice = "wait a few seconds; if it stays so, the workers' logs say why they do not take them"
@@ -285,11 +292,12 @@ def tokenizers(survey: Survey, models: Sequence[ModelSettings]) -> Iterator[Find
                 yield Finding("fail", f"{who} cannot load {model.name}: {model.error}", "mend its path or revision")
     if not models:
         return
-    from worker.tokenizer_cache import TokenizerError, load_model
+    from worker.tokenizer_cache import TokenizerError, load_model, warn_of_idle_parser
 
     for settings in models:
         label = settings.served_model_name[0] if settings.served_model_name else settings.tokenizer
         try:
+            warn_of_idle_parser(settings)
             loaded = load_model(settings)
         except TokenizerError as error:
             yield Finding("fail", f"model {label}: {error}", "mend it in the configuration; other models go on")

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from derender.__main__ import CommandError
+from derender.reach import reaching
 from gateway.settings import GatewaySettings
-from producer.connection import UNREACHABLE, ConfigError, connect, read_partitions
+from link.process import set_up_logging
+from link.redis import connect
+from producer.connection import NotSetUp, read_partitions
 from schemas.keys import Keys
-from worker.settings import RedisSettings, SettingsError, add_options, load, option, shown_url
+from worker.settings import RedisSettings, SettingsError, add_options, load, option
+
+logger = logging.getLogger(__name__)
+
+WAIT_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -26,8 +33,6 @@ class GatewayOptions(GatewaySettings, RedisSettings):
             GatewaySettings.__post_init__(self)
         except ValueError as error:
             raise SettingsError(str(error)) from None
-        if self.embedded:
-            raise SettingsError("--embedded keeps Redis inside one process, and a gateway has its workers elsewhere")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,10 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
     settings = load(GatewayOptions, vars(args), environ)
-    try:
-        from gateway.app import serve
-    except ImportError as error:
-        raise CommandError(f"the extra gateway is not installed: {error}") from None
+    from gateway.app import serve
+
+    set_up_logging(settings.log_level)
     asyncio.run(_wait_for_workers(settings))
     serve(settings.redis_url, settings, prefix=settings.key_prefix, log_level=settings.log_level)
     return 0
@@ -49,10 +53,11 @@ async def _wait_for_workers(settings: GatewayOptions) -> None:
     """A first worker says how many partitions there are; to wait here gives an error of one line."""
     redis = connect(settings.redis_url)
     try:
-        await read_partitions(redis, Keys(settings.key_prefix), wait_s=30.0)
-    except UNREACHABLE as error:
-        raise CommandError(f"cannot reach Redis at {shown_url(settings.redis_url)}: {error}") from None
-    except ConfigError as error:
-        raise CommandError(str(error)) from None
+        with reaching(settings.redis_url):
+            try:
+                await read_partitions(redis, Keys(settings.key_prefix), wait_s=0.0)
+            except NotSetUp as error:
+                logger.warning("%s; waiting up to %.0f s for one", error, WAIT_S)
+                await read_partitions(redis, Keys(settings.key_prefix), wait_s=WAIT_S)
     finally:
         await redis.aclose()

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from derender.__main__ import CommandError
-from producer.connection import UNREACHABLE, ConfigError, connect, read_partitions
+from derender.reach import reaching
+from link.redis import connect
+from producer.connection import read_partitions
 from producer.record import Recorder
 from schemas.keys import Keys
-from worker.settings import RedisSettings, SettingsError, add_options, load, option, shown_url
+from worker.settings import RedisSettings, SettingsError, add_options, load, option
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,6 @@ class RecordSettings(RedisSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.embedded:
-            raise SettingsError("--embedded keeps Redis inside one process: there is nothing to record from here")
         if self.seconds is not None and not self.seconds > 0:
             raise SettingsError("--seconds has to be more than 0")
         if self.requests is not None and self.requests < 1:
@@ -41,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
     settings = load(RecordSettings, vars(args), environ)
-    recorder = asyncio.run(_record(settings, Path(args.recording)))
+    # Where Redis goes away, what was recorded before is gone with its file: a recording with a hole would look whole.
+    with reaching(settings.redis_url):
+        recorder = asyncio.run(_record(settings, Path(args.recording)))
     lost = ", ".join(f"{number} {why}" for why, number in sorted(recorder.lost.items()))
     sys.stdout.write(f"{recorder.complete} requests recorded; left out: {lost or 'none'}\n")
     return 0
@@ -62,11 +63,6 @@ async def _record(settings: RecordSettings, path: Path) -> Recorder:
                 recorder.stop()
 
         await recorder.run(enough)
-    except UNREACHABLE as error:
-        # what was recorded before is gone with its file: a recording with a hole would look whole
-        raise CommandError(f"Redis at {shown_url(settings.redis_url)} cannot be reached: {error}") from None
-    except ConfigError as error:
-        raise CommandError(str(error)) from None
     finally:
         await redis.aclose()
     return recorder

@@ -10,16 +10,19 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from derender.__main__ import CommandError
 from derender.compare import read_run, report, run_of, write_run
+from derender.reach import reaching
 from derender.show import Followed, Printer, follow, progress
-from producer.connection import UNREACHABLE, ConfigError
-from producer.publish import Producer, PublishError
+from link.redis import UNREACHABLE, ResponseError
+from link.tasks import end
+from producer.presence import live_workers
+from producer.publish import Producer
 from producer.read import MAX_FOLLOWED, Reader
 from producer.replay import Event, RecordingError, read_recording, replay, request_ids
-from worker.settings import Settings, SettingsError, add_options, load, option, shown_url
+from worker.settings import DEFAULT_REDIS_URL, Settings, SettingsError, add_options, env_name, load, option
 
 if TYPE_CHECKING:
     from worker.main import WorkerProcess
@@ -27,6 +30,10 @@ if TYPE_CHECKING:
 DATA = Path(__file__).parent / "data"
 DEMO_RECORDING = DATA / "demo.jsonl"
 DEMO_TOKENIZER = DATA / "smollm2"
+
+
+QUIET_S = 2.0
+"""Without a reply for so long after the start, it is worth a look whether a worker lives."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +47,13 @@ class ReplaySettings(Settings):
     follow: bool = option(True, "show the texts as they come, and a summary")
     save_replies: str | None = option(None, "write what every request answered to this file, for a later --expect")
     expect: str | None = option(None, "file of --save-replies: compare with that run and show what differs")
+    embedded: bool = option(False, "a worker and its Redis inside this process, gone when it ends")
     run_name: str | None = option(None, "first part of the request ids; default: random, so that runs do not meet")
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.embedded and self.redis_url != DEFAULT_REDIS_URL:
+            raise SettingsError("--embedded and --redis-url exclude each other: use one of them")
         if self.speed is not None and not self.speed > 0:
             raise SettingsError("--speed has to be more than 0")
         if self.copies < 1:
@@ -53,7 +63,7 @@ class ReplaySettings(Settings):
         if self.max_backlog < 1:
             raise SettingsError("--max-backlog has to be at least 1")
         if (self.save_replies or self.expect) and not self.follow:
-            raise SettingsError("--save-replies and --expect need the replies: leave --follow on")
+            raise SettingsError("--save-replies and --expect need the replies: leave --no-follow out")
         if (self.save_replies or self.expect) and self.copies > 1:
             raise SettingsError("--save-replies and --expect take one copy of each request")
 
@@ -63,8 +73,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, ReplaySettings)
 
 
+def load_replay(options: Mapping[str, Any], environ: Mapping[str, str]) -> ReplaySettings:
+    """What was typed wins: of --embedded and a Redis the one that the environment names does not count against it."""
+    names = {"embedded": "redis_url", "redis_url": "embedded"}
+    beaten = {env_name(other) for name, other in names.items() if options.get(name)}
+    return load(ReplaySettings, options, {name: value for name, value in environ.items() if name not in beaten})
+
+
 def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    settings = load(ReplaySettings, vars(args), environ)
+    settings = load_replay(vars(args), environ)
     events = load_recording(Path(args.recording))
     expected = None
     if settings.expect is not None:
@@ -103,29 +120,22 @@ async def ends(settings: ReplaySettings) -> AsyncIterator[tuple[Producer, Reader
             )
         return
     url = settings.redis_url
-    try:
+    with reaching(url):
         async with (
             await Producer.connect(url, prefix=settings.key_prefix, max_backlog=settings.max_backlog) as producer,
             await Reader.connect(url, prefix=settings.key_prefix) as reader,
         ):
             yield producer, reader
-    except UNREACHABLE as error:
-        raise CommandError(f"cannot reach Redis at {shown_url(url)}: {error}") from None
-    except (ConfigError, PublishError) as error:
-        raise CommandError(str(error)) from None
 
 
 @asynccontextmanager
 async def _embedded(settings: Settings) -> AsyncIterator[WorkerProcess]:
-    """A worker and its Redis in this process. Raises CommandError when the extras are not installed."""
-    try:
-        from worker.main import WorkerProcess
-        from worker.streams import embedded
-        from worker.tokenizer_cache import TokenizerError, load_models
+    """A worker and its Redis in this process. Raises CommandError."""
+    from worker.main import WorkerProcess
+    from worker.streams import embedded
+    from worker.tokenizer_cache import TokenizerError, load_models
 
-        redis = embedded()
-    except ImportError as error:
-        raise CommandError(f"--embedded needs the extras worker and embedded: {error}") from None
+    redis = embedded()
     try:
         models = load_models(settings)
     except TokenizerError as error:
@@ -145,6 +155,18 @@ async def _embedded(settings: Settings) -> AsyncIterator[WorkerProcess]:
             await task
 
 
+async def _say_if_nobody_works(reader: Reader, answered: asyncio.Event, out: TextIO) -> None:
+    """Once, when nothing has come for a while: whoever waits would not know for what."""
+    try:
+        async with asyncio.timeout(QUIET_S):
+            await answered.wait()
+    except TimeoutError:
+        with suppress(ResponseError, *UNREACHABLE):  # not everyone may look there; and others say that Redis is away
+            if not await live_workers(reader.redis, reader.names):
+                out.write("no worker lives; start one: derender worker --config FILE, or --tokenizer FOLDER\n")
+                out.flush()
+
+
 async def replay_and_follow(settings: ReplaySettings, events: list[Event], out: TextIO) -> dict[str, Followed]:
     """Publish the recording; with `follow`, show and return what each request said, by its published id."""
     prefix = settings.run_name if settings.run_name is not None else uuid.uuid4().hex[:6] + "-"
@@ -162,12 +184,15 @@ async def replay_and_follow(settings: ReplaySettings, events: list[Event], out: 
         printer = Printer(out, label)
         places = asyncio.Semaphore(MAX_FOLLOWED)
 
+        answered = asyncio.Event()
+
         async def watch(id_: str) -> Followed:
             async with places:
                 keep = settings.save_replies is not None or settings.expect is not None
-                return await follow(reader, id_, printer, keep=keep)
+                return await follow(reader, id_, printer, keep=keep, on_reply=answered.set)
 
         watching = [asyncio.create_task(watch(id_)) for id_ in ids] if settings.follow else []
+        alone = asyncio.create_task(_say_if_nobody_works(reader, answered, sys.stderr))
         with progress(len(events) * settings.copies, "replay", sys.stderr) as step:
             await replay(
                 producer,
@@ -180,6 +205,7 @@ async def replay_and_follow(settings: ReplaySettings, events: list[Event], out: 
             )
         published_s = loop.time() - start
         outcome = dict(zip(ids, await asyncio.gather(*watching), strict=False))
+        await end(alone)
     out.write(f"\n{len(ids)} requests, {len(events) * settings.copies} entries published in {published_s:.1f} s\n")
     if settings.follow:
         replies = sum(followed.replies for followed in outcome.values())

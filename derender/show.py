@@ -87,12 +87,19 @@ def texts(reply: Reply) -> Iterator[tuple[int, str]]:
 
 
 async def follow(
-    reader: Reader, request_id: str, printer: Printer | None, *, after: str = "0", keep: bool = False
+    reader: Reader,
+    request_id: str,
+    printer: Printer | None,
+    *,
+    after: str = "0",
+    keep: bool = False,
+    on_reply: Callable[[], object] = lambda: None,
 ) -> Followed:
     """Follow a request to its end; `keep` all replies. An end that was missed is the `error` of the result."""
     followed = Followed()
     try:
         async for reply in reader.follow(request_id, after=after):
+            on_reply()
             followed.replies += 1
             if keep:
                 followed.raw.append(reply)

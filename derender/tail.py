@@ -8,12 +8,11 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from derender.__main__ import CommandError
+from derender.reach import reaching
 from derender.show import Printer, follow
-from producer.connection import UNREACHABLE, ConfigError
 from producer.read import MAX_FOLLOWED, Reader
 from schemas import keys
-from worker.settings import RedisSettings, SettingsError, add_options, load, option, shown_url
+from worker.settings import RedisSettings, SettingsError, add_options, load, option
 
 
 @dataclass(frozen=True)
@@ -26,8 +25,6 @@ class TailSettings(RedisSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.embedded:
-            raise SettingsError("--embedded keeps Redis inside one process: there is nothing to follow from here")
         if not all(part.isdigit() for part in self.after.split("-", 1)):
             raise SettingsError(f"--after has to be an entry id such as 7-0, not {self.after!r}")
 
@@ -44,18 +41,14 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
             raise SettingsError(f"request id {request_id[:200]!r} does not match {keys.REQUEST_ID.pattern}")
     if len(args.request_id) > MAX_FOLLOWED:
         raise SettingsError(f"at most {MAX_FOLLOWED} requests can be followed at once")
-    return asyncio.run(_tail(settings, args.request_id))
+    with reaching(settings.redis_url):
+        return asyncio.run(_tail(settings, args.request_id))
 
 
 async def _tail(settings: TailSettings, request_ids: list[str]) -> int:
-    try:
-        reader = await Reader.connect(
-            settings.redis_url, prefix=settings.key_prefix, unknown_after_s=settings.unknown_after_s
-        )
-    except UNREACHABLE as error:
-        raise CommandError(f"cannot reach Redis at {shown_url(settings.redis_url)}: {error}") from None
-    except ConfigError as error:
-        raise CommandError(str(error)) from None
+    reader = await Reader.connect(
+        settings.redis_url, prefix=settings.key_prefix, unknown_after_s=settings.unknown_after_s
+    )
     async with reader:
         if settings.raw:
             codes = [_raw(reader, id_, settings.after) for id_ in request_ids]

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from derender.__main__ import CommandError
-from producer.connection import UNREACHABLE, Redis, connect
+from derender.reach import reaching
+from link.redis import Redis, connect
 from producer.survey import PartitionLook, Survey, look
 from schemas.keys import Keys
 from schemas.report import WorkerReport
@@ -35,8 +35,6 @@ class TopSettings(RedisSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.embedded:
-            raise SettingsError("--embedded keeps Redis inside one process: there is nothing to look at from here")
         if not self.interval_s > 0:
             raise SettingsError("--interval-s has to be more than 0")
         if self.rows < 1:
@@ -49,15 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
     settings = load(TopSettings, vars(args), environ)
-    try:
-        from rich.console import Console
-    except ImportError as error:
-        raise CommandError(f"top needs rich, of the extra console: {error}") from None
+    from rich.console import Console
+
     console = Console(file=sys.stdout, width=FRAME_WIDTH, color_system=None) if settings.once else Console()
-    try:
+    with reaching(settings.redis_url):
         asyncio.run(_top(settings, console))
-    except UNREACHABLE as error:
-        raise CommandError(f"cannot reach Redis at {shown_url(settings.redis_url)}: {error}") from None
     return 0
 
 
@@ -91,7 +85,8 @@ def frame(settings: TopSettings, before: Survey, now: Survey) -> Group:
 
     seconds = max(0.001, (now.at_ms - before.at_ms) / 1000)
     parts: list[RenderableType] = [_head(settings, now), _partitions(settings, before, now, seconds)]
-    return Group(*parts, _workers(before, now, seconds), _models(now))
+    parts += [_workers(before, now, seconds), _models(now)]
+    return Group(*parts, *([_bridges(now)] if now.bridges else []))
 
 
 def short(token: str | None) -> str:
@@ -116,7 +111,7 @@ def _head(settings: TopSettings, now: Survey) -> str:
     return "\n".join(
         (
             f"{shown_url(settings.redis_url)}  Redis {info.get('redis_version', 'of unknown version')}, {memory}",
-            f"{len(now.partitions)} partitions, {len(now.members)} workers, "
+            f"{len(now.partitions)} partitions, {len(now.members)} {'worker' if len(now.members) == 1 else 'workers'}, "
             f"{sum(one.open for one in now.partitions)} open requests, "
             f"{sum(one.lag for one in now.partitions)} entries wait, "
             f"{sum(one.dead for one in now.partitions)} dead letters",
@@ -172,6 +167,14 @@ def _workers(before: Survey, now: Survey, seconds: float) -> Table:
             duration(worker.at_ms - worker.started_ms), _rate(old, worker, "tokens", passed),
             _rate(old, worker, "replies", passed), str(sum(worker.outcomes.values())), errors or "-",
         )  # fmt: skip
+    return table
+
+
+def _bridges(now: Survey) -> Table:
+    table = _table("bridge", "version", "queue", ">up", ">calls")
+    for bridge in sorted(now.bridges, key=lambda one: (one.queue, one.token)):
+        up = duration(bridge.at_ms - bridge.started_ms)
+        table.add_row(bridge.token, bridge.version, bridge.queue or "-", up, str(bridge.calls))
     return table
 
 

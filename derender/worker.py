@@ -7,8 +7,9 @@ import sys
 from collections.abc import Mapping
 
 from derender.__main__ import CommandError
+from link.process import set_up_logging
 from worker.config import load_models_of
-from worker.settings import Settings, SettingsError, add_options, flag
+from worker.settings import Settings, add_options, flag
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,19 +18,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
     settings, models = load_models_of(Settings, vars(args), environ)
-    if settings.embedded:
-        raise SettingsError(
-            "--embedded keeps Redis inside one process, and a worker alone has nobody to work for: "
-            "use derender demo, or derender replay --embedded"
-        )
     if settings.processes > 1:
-        from worker.main import set_up_logging
         from worker.processes import keep_running
 
         set_up_logging(settings.log_level)
         return keep_running([command(args, settings, number) for number in range(settings.processes)])
     from worker.core.session import Session
-    from worker.main import StartError, run_worker, set_up_logging
+    from worker.main import StartError, run_worker
     from worker.render import ENDPOINTS
     from worker.tokenizer_cache import ServedModels, TokenizerError
 
@@ -51,7 +46,7 @@ def command(args: argparse.Namespace, settings: Settings, number: int) -> list[s
     for name, value in vars(args).items():
         for one in value if isinstance(value, list) else [value]:
             if one is not None:
-                words += [flag(name), one]
+                words += [flag(name), one] if not isinstance(one, bool) else [flag(name, one)]
     if settings.metrics_port is not None:
         words += [flag("metrics_port"), str(settings.metrics_port + number)]
     return [*words, flag("processes"), "1"]  # of an option that is given twice, the last counts

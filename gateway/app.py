@@ -23,7 +23,7 @@ from gateway.backend import Backend
 from gateway.errors import HttpError, error_body, json_response
 from gateway.metrics import CONTENT_TYPE, Metrics
 from gateway.settings import GatewaySettings
-from producer.connection import UNREACHABLE
+from link.redis import UNREACHABLE
 from schemas.inspect import INSPECT
 from schemas.keys import PREFIX
 

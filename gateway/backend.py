@@ -12,7 +12,10 @@ from gateway.errors import from_reply, refuse
 from gateway.mailbox import Mailbox, Missed
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
-from producer.connection import UNREACHABLE, connect, end, read_partitions
+from link.redis import UNREACHABLE, connect
+from link.tasks import end
+from producer.connection import read_partitions
+from producer.presence import live_bridges, live_workers
 from producer.publish import BacklogFull, Producer, PublishError
 from producer.read import MAX_FOLLOWED, Reader, Reply, parse
 from schemas import keys
@@ -22,8 +25,9 @@ RETRY_S = 5.0
 """How long a request waits for a Redis that is away before it is answered with 503."""
 
 PAGE = 256
-LIVE_MS = 5000
-"""A worker that has not said so for this long is not counted as alive."""
+BRIDGE_WAIT_S = 2.0
+BRIDGE_KNOWN_S = 1.0
+"""How long a request waits for a bridge, and how long one that was seen is taken to be there."""
 
 
 class State(NamedTuple):
@@ -54,6 +58,7 @@ class Backend:
         )
         self.mailbox = Mailbox(self.redis, partitions, names, metrics)
         self._readers: list[_CountedReader] = []
+        self._bridged: dict[str, float] = {}  # queue -> until when its bridges need not be asked for again
 
     @classmethod
     @asynccontextmanager
@@ -144,11 +149,25 @@ class Backend:
             after = int(replies[-1].id.partition("-")[0])
             yield replies
 
+    async def need_bridge(self, queue: str, model: str | None) -> None:
+        """Wait a moment for a bridge that serves a queue, as one that is being started again. Raises HttpError.
+
+        Without one a request would be taken, and be answered by nobody until it times out.
+        """
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._bridged.get(queue, 0.0):
+            return
+        until = loop.time() + BRIDGE_WAIT_S
+        while queue not in {bridge.queue for bridge in await live_bridges(self.redis, self.names)}:
+            if loop.time() >= until:
+                options = f" --queue {queue}" if queue else ""
+                refuse(503, f"no bridge to an engine of model {model!r} is alive: start one: derender bridge{options}")
+            await asyncio.sleep(0.1)
+        self._bridged[queue] = loop.time() + BRIDGE_KNOWN_S
+
     async def workers(self) -> int:
         """Number of live workers. Raises what UNREACHABLE names."""
-        seconds, micros = await self.redis.time()
-        now = int(seconds) * 1000 + int(micros) // 1000
-        return int(await self.redis.zcount(self.names.workers, now - LIVE_MS, "+inf"))
+        return await live_workers(self.redis, self.names)
 
 
 class _CountedReader:

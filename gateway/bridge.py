@@ -9,17 +9,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any
 
 import httpx
 import msgspec
 
 from gateway.settings import BridgeSettings
-from producer.connection import UNREACHABLE, Backoff, end
+from link.redis import UNREACHABLE, Backoff, RedisError
+from link.tasks import end
 from producer.generate import GenerateQueue, Taken
+from producer.presence import Presence
 from producer.publish import Producer, PublishError, RequestStream
 from schemas import keys
 from schemas.openai import ErrorBody, ErrorInfo
+from schemas.report import REPORT_EVERY_S
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +33,8 @@ MAX_DELIVERIES = 5
 
 RETRY_STATUS = frozenset((429, 500, 502, 503, 504))
 BLOCK_MS = 1000
+UNSEEN_S = 30.0
+"""Pause after a report that Redis refused."""
 
 _encode = msgspec.json.Encoder().encode
 _UNPUBLISHED: tuple[type[Exception], ...] = (PublishError, *UNREACHABLE)
@@ -142,6 +148,8 @@ class Bridge:
         self._waiting: dict[tuple[int, bytes], Taken] = {}  # taken, and the engine has said nothing yet
         self._room = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._presence = Presence(producer.redis, producer.names, settings.queue, queue.consumer)
+        self.ready = asyncio.Event()  # takes requests, and has said so
 
     def stop(self) -> None:
         self._stopping.set()
@@ -151,18 +159,21 @@ class Bridge:
         await self._persist("prepare", self.queue.prepare)
         await self._persist("signals", lambda: self.queue.signals(block_ms=1))  # from now on
         loops = [asyncio.create_task(loop) for loop in (self._follow_signals(), self._take(), self._keep())]
+        present = asyncio.create_task(self._stay_present())
         stopping = asyncio.create_task(self._stopping.wait())
         try:
             await asyncio.wait([stopping, *loops], return_when=asyncio.FIRST_COMPLETED)
             for loop in loops:
                 if loop.done():
                     loop.result()
-            await end(loops[1])
+            await end(loops[1], present)
+            with suppress(RedisError, OSError):
+                await self._presence.leave()
             if self._serving:
                 await asyncio.wait(list(self._serving), timeout=self.settings.grace_s)
         finally:
             running = dict(self._serving)
-            await end(stopping, *loops, *running)
+            await end(stopping, present, *loops, *running)
 
     # --- loops --------------------------------------------------------------------------------------------------------
 
@@ -178,6 +189,19 @@ class Bridge:
                 await backoff.wait()
         if backoff.failures:
             logger.info("%s: Redis is back", what)
+
+    async def _stay_present(self) -> None:
+        while True:
+            try:
+                await self._presence.beat(len(self._serving))
+            except UNREACHABLE:
+                pass  # the loops say so
+            except RedisError as error:  # as an ACL without these keys: gateways then refuse what they have for us
+                logger.warning("gateways cannot see this bridge: %s", error)
+                await asyncio.sleep(UNSEEN_S)
+            else:
+                self.ready.set()
+            await asyncio.sleep(REPORT_EVERY_S)
 
     async def _take(self) -> None:
         while True:

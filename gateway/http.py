@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from gateway.errors import HttpError, refuse
-from producer.connection import end
+from link.tasks import end
 
 T = TypeVar("T")
 

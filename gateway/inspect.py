@@ -17,7 +17,7 @@ from starlette.responses import FileResponse, RedirectResponse, Response
 from gateway.backend import Backend
 from gateway.errors import json_response, refuse
 from gateway.http import json_body, unless_gone
-from producer.connection import UNREACHABLE
+from link.redis import UNREACHABLE
 from schemas import keys
 from schemas.inspect import INSPECT
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from gateway.metrics import Metrics
-from producer.connection import UNREACHABLE, Backoff, Redis
+from link.redis import UNREACHABLE, Backoff, Redis
 from producer.read import Reply, parse
 from schemas import keys
 from schemas.keys import Keys

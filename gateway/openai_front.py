@@ -87,6 +87,7 @@ class _Generation:
         producer = self.backend.producer
         queue = self.backend.settings.queues.get(self.model or "", "")
         async with published():
+            await self.backend.need_bridge(queue, self.model)
             if not whole:
                 await producer.open(self.request_id, self.context)
             context = self.context if whole else None

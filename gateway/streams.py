@@ -19,7 +19,8 @@ from gateway.errors import error_body, refuse
 from gateway.http import EventStream
 from gateway.mailbox import Missed, Waiter
 from gateway.snapshot import Snapshot
-from producer.connection import UNREACHABLE, end
+from link.redis import UNREACHABLE
+from link.tasks import end
 from producer.read import Reply, ReplyUnavailable
 from schemas import keys
 

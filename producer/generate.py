@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from producer.connection import Redis, ResponseError
+from link.redis import Redis, ResponseError
 from schemas import keys
 from schemas.keys import Keys
 

@@ -14,7 +14,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from producer.connection import AWAY_ANSWERS, UNREACHABLE, Backoff, Redis, connect_to_partitions
+from link.redis import AWAY_ANSWERS, UNREACHABLE, Backoff, Redis
+from producer.connection import connect_to_partitions
 from schemas import keys
 from schemas.generate import GenerateChunk, GenerateResponse
 from schemas.keys import Keys

@@ -11,7 +11,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from producer.connection import UNREACHABLE, Backoff, Redis, ResponseError, connect_to_partitions, end
+from link.redis import UNREACHABLE, Backoff, Redis, ResponseError
+from link.tasks import end
+from producer.connection import connect_to_partitions
 from schemas import keys
 from schemas.keys import Keys
 
@@ -116,7 +118,8 @@ class Reader:
         """Replies of a request after an entry id, to the last one.
 
         Raises ReplyUnavailable: the request is not known (for `unknown_after_s`), or what is missing has expired.
-        ValueError: an impossible id. RuntimeError: more than MAX_FOLLOWED streams.
+        NoPermissionError: this user may not read. ValueError: an impossible id. RuntimeError: more than MAX_FOLLOWED
+        streams.
         """
         if not keys.valid_request_id(request_id):
             raise ValueError(f"request id {request_id[:200]!r} does not match {keys.REQUEST_ID.pattern}")
@@ -135,6 +138,8 @@ class Reader:
                     waited_s += self.look_after_s
                     if await self._ended(request_id, key, followed, seen=seen, waited_s=waited_s):
                         return
+                    if self._pump is not None and self._pump.done():
+                        self._pump.result()  # raises what ended it, as a command that is not permitted
                     continue
                 waited_s, seen = 0.0, True
                 for id_, fields in entries:

@@ -16,7 +16,8 @@ from typing import Any, BinaryIO, Literal
 import msgspec
 from msgspec import Raw
 
-from producer.connection import Redis, end
+from link.redis import Redis
+from link.tasks import end
 from schemas import keys
 from schemas.keys import Keys
 

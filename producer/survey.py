@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
-from producer.connection import Redis, ResponseError
+from link.redis import Redis, ResponseError
+from producer.presence import LIVE_MS, decode_bridge
 from schemas import keys
 from schemas.keys import Keys
-from schemas.report import ModelReport, WorkerReport
+from schemas.report import BridgeReport, ModelReport, WorkerReport
 
 _report_decoder = msgspec.json.Decoder(WorkerReport)
 _model_decoder = msgspec.json.Decoder(ModelReport)
@@ -60,6 +61,7 @@ class Survey:
     workers: tuple[WorkerReport, ...] = ()
     partitions: tuple[PartitionLook, ...] = ()
     models: Mapping[str, ModelReport] = field(default_factory=dict)
+    bridges: tuple[BridgeReport, ...] = ()
 
 
 def _lane(groups: Any, length: Any) -> Lane:
@@ -83,7 +85,8 @@ async def look(redis: Redis, names: Keys) -> Survey:
         pipe.info()
         pipe.zrange(names.workers, 0, -1)
         pipe.hgetall(names.models)
-        now, config, info, members, models = await pipe.execute(raise_on_error=False)
+        pipe.hgetall(names.bridges)
+        now, config, info, members, models, bridges = await pipe.execute(raise_on_error=False)
     if isinstance(now, Exception):
         raise now
     at_ms = int(now[0]) * 1000 + int(now[1]) // 1000
@@ -95,6 +98,9 @@ async def look(redis: Redis, names: Keys) -> Survey:
         info=info if isinstance(info, dict) else {},
         members=tokens,
         workers=await _reports(redis, names, tokens),
+        bridges=tuple(one for one in map(decode_bridge, bridges.values()) if one.at_ms >= at_ms - LIVE_MS)
+        if isinstance(bridges, dict)
+        else (),
         partitions=await _partitions(redis, names, count, at_ms) if count else (),
         models={name.decode(): _model_decoder.decode(value) for name, value in models.items()}
         if isinstance(models, dict)

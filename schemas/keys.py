@@ -104,6 +104,8 @@ class Keys:
         self.workers = f"{prefix}:workers"
         self.jobs = f"{prefix}:jobs"
         self.models = f"{prefix}:models"
+        self.bridges = f"{prefix}:bridges"
+        """Hash: name of a bridge -> what it says of itself (`schemas/report.py`)."""
 
     def report(self, token: str) -> str:
         """String with a TTL: what the worker of this name says of itself."""

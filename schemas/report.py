@@ -1,4 +1,4 @@
-"""What workers say of themselves in Redis: one report each, and the models that they serve."""
+"""What workers and bridges say of themselves in Redis: one report each, and the models that workers serve."""
 
 from __future__ import annotations
 
@@ -39,3 +39,14 @@ class WorkerReport(Struct, frozen=True, omit_defaults=True):
     outcomes: dict[str, int] = {}
     errors: dict[str, int] = {}
     models: tuple[ModelReport, ...] = ()
+
+
+class BridgeReport(Struct, frozen=True, omit_defaults=True):
+    """What a bridge does. queue: whose requests it takes. calls: to its engine at this moment."""
+
+    token: str
+    version: str
+    queue: str
+    started_ms: int
+    at_ms: int
+    calls: int = 0

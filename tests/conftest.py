@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
+from link.redis import connect
 from schemas.keys import Keys
 from worker.core.model import Model
 from worker.settings import ModelSettings
-from worker.streams import connect, embedded
+from worker.streams import embedded
 from worker.tokenizer_cache import load_model
 
 pytest_plugins = ["tests.shared_summary"]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -181,6 +184,34 @@ async def test_a_role_is_refused(acl_server: Server, admin: Redis, role: str, co
     async with Redis.from_url(acl_server.url(f"derender-{role}")) as client:
         with pytest.raises(NoPermissionError):
             await client.execute_command(*command)
+
+
+@pytest.mark.parametrize(
+    ("role", "argv", "code", "error"),
+    [
+        ("producer", ["replay", "--no-follow"], 0, ""),
+        ("reader", ["tail", "r", "--unknown-after-s", "0.1"], 1, ""),
+        ("producer", ["tail", "r"], 1, "this user has no permissions to run the 'multi' command"),
+        ("reader", ["replay"], 1, "this user has no permissions to run the 'xlen' command"),
+        ("reader", ["top", "--once"], 1, "this user has no permissions to run the 'time' command"),
+        ("reader", ["dead"], 1, "this user has no permissions to run the 'xrevrange' command"),
+        ("producer", ["record", "x.jsonl"], 1, "this user has no permissions to run the 'xrevrange' command"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)  # fmt: skip
+async def test_a_verb_under_a_role(
+    acl_server: Server, admin: Redis, tmp_path: Path, role: str, argv: list[str], code: int, error: str
+) -> None:
+    """Its own verbs work; of others one line names the command that is not allowed."""
+    await admin.hset(Keys().config, mapping={keys.CONFIG_PARTITIONS: 2, keys.CONFIG_WIRE_VERSION: keys.WIRE_VERSION})
+    command = [sys.executable, "-m", "derender", *argv, "--redis-url", acl_server.url(f"derender-{role}")]
+    done = await asyncio.to_thread(
+        subprocess.run, command, cwd=tmp_path, capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.rstrip().endswith(error), done.stderr.count("\n")) == (
+        code, True, bool(error),
+    ), done.stderr  # fmt: skip
 
 
 async def test_what_a_producer_can_still_do_to_its_own_namespace(acl_server: Server, admin: Redis) -> None:

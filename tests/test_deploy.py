@@ -19,6 +19,7 @@ import pytest
 import yaml
 from redis.asyncio import Redis
 
+from link.redis import connect
 from schemas import keys
 from schemas.keys import Keys
 from tests.conftest import RedisServer, free_port, start_redis
@@ -28,7 +29,6 @@ from tests.test_compose import help_of, options_in
 from worker.config import read_config
 from worker.metrics import Metrics
 from worker.settings import Settings, load
-from worker.streams import connect
 
 DEPLOY = ROOT / "deploy"
 KUBERNETES = {

@@ -1,4 +1,4 @@
-"""Who may import whom: `schemas ◀ worker.core ◀ worker`, `schemas ◀ producer ◀ gateway`; nothing points back."""
+"""Who may import whom: `schemas ◀ link ◀ worker, producer`, `worker.core ◀ worker`, `producer ◀ gateway`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("schemas", "worker", "producer", "gateway", "derender")
+PACKAGES = ("schemas", "link", "worker", "producer", "gateway", "derender")
 
 OWN = {
     "schemas": {"schemas"},
+    "link": {"schemas", "link"},
     "worker.core": {"schemas", "worker.core"},
-    "worker": {"schemas", "worker"},
-    "producer": {"schemas", "producer"},
-    "gateway": {"schemas", "producer", "gateway"},
+    "worker": {"schemas", "link", "worker"},
+    "producer": {"schemas", "link", "producer"},
+    "gateway": {"schemas", "link", "producer", "gateway"},
     "derender": set(PACKAGES),
 }
 """Layer → what it may import of this project, subpackages included."""
@@ -27,13 +28,14 @@ FOREIGN_ALLOWED = {"schemas": {"msgspec"}, "worker.core": {"msgspec", "tokenizer
 
 ONLY_IN = {
     "arq": {"worker.jobs"},
-    "redis": {"worker.streams", "producer.connection"},
+    "redis": {"link.redis", "worker.streams"},
+    "hiredis": {"link.redis"},
     "fakeredis": {"worker.streams"},
 }
 """Library → the modules that may import it: whatever replaces it one day has one place to go."""
 
 TOKENIZER_LIBRARIES = {"transformers", "tokenizers"}
-WITHOUT_TOKENIZERS = {"producer", "gateway"}
+WITHOUT_TOKENIZERS = {"link", "producer", "gateway"}
 
 # fmt: off
 IMPURE = {
@@ -129,10 +131,13 @@ def test_module_keeps_to_its_layer(name: str) -> None:
         ("worker.core.step", "print(1)", ["the pure core calls print"]),
         ("worker.drain", "from worker import core", []),
         ("worker.drain", "from producer.publish import x", ["worker imports producer.publish"]),
-        ("worker.drain", "from redis.exceptions import X", ["redis outside producer.connection, worker.streams"]),
+        ("worker.drain", "from redis.exceptions import X", ["redis outside link.redis, worker.streams"]),
         ("worker.streams", "import redis.asyncio as r, fakeredis", []),
         ("worker.streams", "from arq import Retry", ["arq outside worker.jobs"]),
-        ("producer.publish", "from schemas import keys\nfrom producer.connection import x", []),
+        ("producer.publish", "from schemas import keys\nfrom link.redis import x", []),
+        ("producer.read", "import redis", ["redis outside link.redis, worker.streams"]),
+        ("link.redis", "import redis.asyncio, hiredis", []),
+        ("link.tasks", "from worker.streams import x", ["link imports worker.streams"]),
         ("producer.publish", "import transformers", ["producer imports transformers"]),
         (
             "producer.publish",
@@ -159,6 +164,7 @@ def test_relative_imports_of_a_package_count_from_the_package() -> None:
     [
         ("schemas", ["arq", "redis", "tokenizers", "transformers", "worker", "producer"]),
         ("worker.core", ["arq", "redis", "fakeredis", "transformers", "producer"]),
+        ("link", ["tokenizers", "transformers", "worker", "producer"]),
         ("producer", ["tokenizers", "transformers", "worker"]),
     ],
 )

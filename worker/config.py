@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from worker.settings import ModelSettings, Settings, SettingsError, env_name, flag, load, values_of
+from worker.settings import ModelSettings, Settings, SettingsError, env_name, flag, load, named, values_of
 
 S = TypeVar("S", bound=ModelSettings)
 
@@ -100,14 +100,19 @@ def load_models_of(
 
     The table [worker] counts where the settings are a worker's. Raises SettingsError.
     """
-    path = options.get("config") or environ.get(env_name("config"))
+    given = options.get("config")
+    path = given or environ.get(env_name("config"))
     if not path:
         value = load(settings, options, environ)
         return value, (value,)
     for name in sorted(MODEL_OPTIONS):
-        if options.get(name) is not None or env_name(name) in environ:
+        if options.get(name) is not None or environ.get(env_name(name)):
             source = flag(name) if options.get(name) is not None else env_name(name)
-            raise SettingsError(f"{source} and --config exclude each other: put {name} into a [models.NAME] table")
-    config = read_config(Path(path).expanduser())
+            other = flag("config") if given else env_name("config")
+            raise SettingsError(f"{source} and {other} exclude each other: put {name} into a [models.NAME] table")
+    try:
+        config = read_config(Path(path).expanduser())
+    except SettingsError as error:
+        raise SettingsError(named(str(error), {} if given else {"--config": env_name("config")})) from None
     table = config.worker if issubclass(settings, Settings) else {}
     return load(settings, options, environ, table), config.models

@@ -18,14 +18,15 @@ from typing import NamedTuple
 
 import msgspec
 
+from link.redis import UNREACHABLE, Backoff, RedisError
+from link.tasks import end, seen
 from schemas import keys
 from schemas.state import REQUEST_STATE_VERSION, RequestState
 from worker.core.coalesce import coalesce
 from worker.core.errors import ModelNotLoaded, RequestError, StateMismatch
 from worker.core.session import Entry, InternalError, Open, Outcome, Session
 from worker.core.versions import read_request_state
-from worker.streams import LANES, UNREACHABLE, Backoff, Commands, Moved, Partition, RedisError
-from worker.tasks import end, seen
+from worker.streams import LANES, Commands, Moved, Partition
 from worker.turns import Turns
 
 logger = logging.getLogger(__name__)
@@ -264,9 +265,11 @@ class Drain:
             raise Moved
         if lane.attempt > 1:
             lane.careful = BATCH_ENTRIES
-            logger.warning(
-                "partition %d: attempt %d at %s after %s",
-                self.partition.number, lane.attempt, lane.name, lane.cursor.decode(),
+            # The first end may have come before this entry did: a worker that dies idle leaves the same trace.
+            logger.log(
+                logging.WARNING if lane.attempt > 2 else logging.INFO,
+                "partition %d: a worker ended without leaving %s at %s; entries are taken one by one, attempt %d",
+                self.partition.number, lane.name, lane.cursor.decode(), lane.attempt,
             )  # fmt: skip
 
     # --- one turn -----------------------------------------------------------------------------------------------------
@@ -342,7 +345,7 @@ class Drain:
         start = perf_counter()
         for entry in coalesce(entries, self._next_seq) if merge else entries:
             try:
-                outcome = self._fold(entry)
+                outcome = self._fold(lane.name, entry)
             except ModelNotLoaded as missing:
                 if batch.entries and not merge:
                     break  # commit what is done; this entry comes first in the next slice
@@ -368,7 +371,7 @@ class Drain:
     def _fold_parts(self, lane: _Lane, batch: _Batch, merged: Entry) -> None:
         """Something is wrong in a merged entry: take its parts one by one, so that only the wrong one is refused."""
         for entry in merged.parts:
-            outcome = self._fold(entry)
+            outcome = self._fold(lane.name, entry)
             batch.add(lane.name, entry, outcome)
             self._remember(entry, outcome)
 
@@ -475,8 +478,12 @@ class Drain:
             except RequestError as error:
                 return _Broken(state, error)
 
-    def _fold(self, entry: Entry) -> Outcome:
+    def _fold(self, lane: str, entry: Entry) -> Outcome:
         id_ = entry.fields.get(keys.REQUEST, b"")
+        name = id_.decode("ascii", "replace")
+        if keys.valid_request_id(name) and (stream := self.partition.elsewhere(lane, name)) is not None:
+            # Its reader looks elsewhere: what was answered here, nobody would ever see.
+            return Outcome(dead=f"{name} belongs on {stream}")
         opened, status = self._open.get(id_), self._status.get(id_)
         if isinstance(opened, _Broken):
             return self.session.fail(opened.state, opened.error)

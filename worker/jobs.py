@@ -13,7 +13,7 @@ What arq 0.28 would do by itself, and what is done about it:
   that run here, and ids of other workers, which also keeps polling cheap;
 * keeps its in-progress key for the longest job time-out: it is as short as our lease and renewed;
 * logs arguments and results: there is one argument, the partition, and no result;
-* waits for ever on a silent connection and ends at the first lost one: the pool is ours (`streams.connect`), and
+* waits for ever on a silent connection and ends at the first lost one: the pool is ours (`link.redis.connect`), and
   `worker/main.py` puts a loop around it;
 * cannot start a job in a Redis that is full, and only draining would free it: partitions then run alone (`_run_alone`);
 * asks INFO at the start, which an embedded Redis does not know and an ACL may refuse: `main` leaves it out.
@@ -33,8 +33,9 @@ from arq.connections import ArqRedis
 from arq.constants import in_progress_key_prefix, job_key_prefix
 from arq.worker import Retry, Worker, func
 
-from worker.streams import FULL, UNREACHABLE, Members, Redis
-from worker.tasks import end
+from link.redis import FULL, UNREACHABLE, Redis
+from link.tasks import end
+from worker.streams import Members
 
 logger = logging.getLogger(__name__)
 

@@ -10,9 +10,11 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
+from link.process import own_version
+from link.redis import UNREACHABLE, Backoff, Redis, RedisError, connect
+from link.tasks import end
 from schemas.keys import Keys
 from schemas.report import ModelReport
 from schemas.state import REQUEST_STATE_VERSION, STATE_VERSION
@@ -22,18 +24,7 @@ from worker.drain import Counts, Drain, Rules
 from worker.jobs import PartitionJobs
 from worker.report import Reporter
 from worker.settings import Settings, shown_url
-from worker.streams import (
-    UNREACHABLE,
-    Backoff,
-    Members,
-    Partition,
-    Redis,
-    RedisError,
-    WrongConfig,
-    connect,
-    settle_config,
-)
-from worker.tasks import end
+from worker.streams import Members, Partition, WrongConfig, settle_config
 from worker.turns import Turns
 
 if TYPE_CHECKING:
@@ -208,6 +199,7 @@ class WorkerProcess:
                 self.names,
                 number,
                 token=self.token,
+                partitions=partitions,
                 lease_ms=lease_ms,
                 dead_cap=self.settings.dead_cap,
             )
@@ -232,20 +224,6 @@ class WorkerProcess:
             exclusive=self.settings.owner_keys,
         )
         return jobs
-
-
-def set_up_logging(level: str) -> None:
-    """Our loggers at `level`; arq's, which name jobs and arguments, at warnings."""
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=level.upper())
-    logging.getLogger("arq").setLevel(logging.WARNING if level != "debug" else logging.DEBUG)
-
-
-def own_version() -> str:
-    """Version of the installed package; of a checkout that is not installed, none is known."""
-    try:
-        return version("derender")
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def run_worker(

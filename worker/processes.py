@@ -12,7 +12,7 @@ import signal
 from collections.abc import Sequence
 from contextlib import suppress
 
-from worker.streams import Backoff
+from link.redis import Backoff
 
 logger = logging.getLogger(__name__)
 

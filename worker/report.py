@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from link.redis import UNREACHABLE, Redis, RedisError
 from schemas import keys
 from schemas.keys import Keys
 from schemas.report import REPORT_EVERY_S, REPORT_TTL_MS, ModelReport, WorkerReport
 from worker.drain import Counts, Drain
-from worker.streams import UNREACHABLE, Redis, RedisError
 
 if TYPE_CHECKING:
     from worker.metrics import Metrics

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import re
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,11 +44,8 @@ class RedisSettings:
 
     redis_url: str = option(DEFAULT_REDIS_URL, "Redis to work on: redis://, rediss:// or unix://")
     key_prefix: str = option(PREFIX, "first part of every key name: a namespace of its own")
-    embedded: bool = option(False, "a Redis inside this process, gone when it ends (no other process can reach it)")
 
     def __post_init__(self) -> None:
-        if self.embedded and self.redis_url != DEFAULT_REDIS_URL:
-            raise SettingsError("--embedded and --redis-url exclude each other: use one of them")
         if not self.redis_url.startswith(("redis://", "rediss://", "unix://")):
             raise SettingsError(f"--redis-url {shown_url(self.redis_url)!r}: use redis://, rediss:// or unix://")
         try:
@@ -168,8 +166,8 @@ class Settings(RedisSettings, ModelSettings):
             raise SettingsError("--log-level has to be debug, info, warning or error")
 
 
-def flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+def flag(name: str, on: bool = True) -> str:
+    return ("--" if on else "--no-") + name.replace("_", "-")
 
 
 def env_name(name: str) -> str:
@@ -181,16 +179,16 @@ def add_options(parser: argparse.ArgumentParser, settings: type[Any]) -> None:
     hints = get_type_hints(settings)
     for field in dataclasses.fields(settings):
         kind = _kind(hints[field.name])
-        default = field.default
-        shown = "" if default in (None, (), "") else f"; default: {'on' if default is True else default}"
+        default: Any = field.default
+        if kind is bool:
+            default = "on" if default else "off"
+        shown = "" if default in (None, (), "") else f"; default: {default}"
         help_text = f"{field.metadata['help']}{shown} [{env_name(field.name)}]".replace("%", "%%")
         if kind is bool:
             parser.add_argument(
                 flag(field.name),
                 dest=field.name,
-                nargs="?",
-                const="on",
-                choices=("on", "off"),
+                action=argparse.BooleanOptionalAction,
                 default=None,
                 help=help_text,
             )
@@ -215,14 +213,19 @@ def load(
     """The settings value. An option that is not given falls back to its environment name, then to `table`, then to
     its default.
 
-    Lists in the environment are separated by commas. table: values of a file, see `values_of`. Raises SettingsError.
+    An empty value in the environment is none; lists there are separated by commas. table: values of a file, see
+    `values_of`. Raises SettingsError, which names an option as it was given: by its flag or by its environment name.
     """
     hints = get_type_hints(settings)
     values = values_of(settings, table or {}, "")
+    sources: dict[str, str] = {}
     for field in dataclasses.fields(settings):  # type: ignore[arg-type]
         source, raw = flag(field.name), options.get(field.name)
-        if raw is None and env_name(field.name) in environ:
-            source, raw = env_name(field.name), environ[env_name(field.name)]
+        if raw is None:
+            raw = environ.get(env_name(field.name)) or None
+            if raw is not None:
+                sources[source] = env_name(field.name)
+                source = env_name(field.name)
         if raw is None:
             continue
         hint = hints[field.name]
@@ -231,7 +234,15 @@ def load(
             values[field.name] = tuple(_convert(_kind(hint), part.strip(), source) for part in parts if part.strip())
         else:
             values[field.name] = _convert(_kind(hint), raw, source)
-    return settings(**values)
+    try:
+        return settings(**values)
+    except SettingsError as error:
+        raise SettingsError(named(str(error), sources)) from None
+
+
+def named(text: str, sources: Mapping[str, str]) -> str:
+    """A message with each flag replaced by the source that its value came from."""
+    return re.sub(r"--[a-z][a-z0-9-]*", lambda match: sources.get(match.group(), match.group()), text)
 
 
 def values_of(settings: type[Any], table: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -274,7 +285,9 @@ def _kind(hint: Any) -> type[Any]:
     return hint  # type: ignore[no-any-return]
 
 
-def _convert(kind: type[Any], raw: str, source: str) -> Any:
+def _convert(kind: type[Any], raw: str | bool, source: str) -> Any:
+    if isinstance(raw, bool):
+        return raw
     if kind is bool:
         words = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
         if raw.lower() not in words:

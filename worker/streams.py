@@ -1,4 +1,4 @@
-"""Redis as the worker sees it: commands, the publish script, the owner key. The only import of redis in the worker.
+"""Redis as the worker sees it: commands, the publish script, the owner key. What it shares is in `link.redis`.
 
 **The cursor is the fence.** Each input stream of a partition has a consumer group that nobody reads through; its
 last-delivered id is the committed cursor. Every write goes through `PUBLISH`, which compares that cursor with the one
@@ -7,52 +7,17 @@ the batch was read from: whoever works from an outdated cursor is answered MOVED
 
 from __future__ import annotations
 
-import asyncio
-import random
 import re
 from collections.abc import Iterable, Sequence
 from hashlib import sha1
 from typing import Any
 
-import hiredis
-from redis.asyncio import Connection, ConnectionPool
-from redis.asyncio import Redis as Redis
-from redis.exceptions import (
-    BusyLoadingError,
-    ConnectionError,
-    NoScriptError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    ResponseError,
-    TimeoutError,
-    WatchError,
-)
-from redis.exceptions import RedisError as RedisError
+from redis.exceptions import NoScriptError
 
+from link.redis import Redis, ResponseError
 from schemas import keys
 from schemas.keys import Keys
 from worker.core.session import Entry
-
-FULL = OutOfMemoryError
-"""`maxmemory` is reached with `noeviction`. Only draining frees memory, so no script of ours may be refused for it:
-once a script has made one write (any that takes no memory), Redis lets it go on."""
-
-UNREACHABLE: tuple[type[Exception], ...] = (
-    ConnectionError,
-    TimeoutError,
-    BusyLoadingError,
-    ReadOnlyError,
-    FULL,
-    WatchError,
-    OSError,
-)
-"""Wait and try again: the server is away, starting, full, or was made a replica.
-
-WatchError: what redis-py makes of a connection that is lost inside a transaction (arq's are the only ones).
-"""
-
-SOCKET_TIMEOUT_S = 5.0
-"""A silent network drop is noticed after this long; a blocking read has to be shorter."""
 
 LANES = ("chunks", "bulk")
 
@@ -72,7 +37,7 @@ for _, group in ipairs(groups) do
   end
 end
 if cursor ~= ARGV[2] then return {'MOVED'} end
--- First, and never refused for lack of memory (see FULL).
+-- First, and never refused for lack of memory (see link.redis.FULL).
 redis.call('XGROUP', 'SETID', KEYS[1], ARGV[1], ARGV[3], 'ENTRIESREAD', read + ARGV[4])
 -- From here on nothing may raise: what was written stays, and the rest of the batch would be lost.
 redis.pcall('HSET', KEYS[2], ARGV[5], ARGV[3] .. ' 1')
@@ -161,49 +126,11 @@ class WrongConfig(Exception):
     """The database was set up with other values; the message names them."""
 
 
-class _Connection(Connection):
-    """A TCP connection that packs commands in C: in Python it is an eighth of the CPU of a busy worker."""
-
-    def pack_command(self, *args: Any) -> list[bytes]:
-        name, *rest = args
-        return [hiredis.pack_command((*name.split(), *rest))]
-
-
-def connect(url: str, *, max_connections: int | None = None) -> Redis:
-    """A client with a pool of its own. Raises ValueError for a malformed URL; does not connect yet."""
-    pool = ConnectionPool.from_url(
-        url,
-        connection_class=_Connection,  # unless the URL asks for TLS or a Unix socket
-        socket_timeout=SOCKET_TIMEOUT_S,
-        socket_connect_timeout=SOCKET_TIMEOUT_S,
-        socket_keepalive=True,
-        max_connections=max_connections or 2**31,
-    )
-    return Redis.from_pool(pool)
-
-
 def embedded() -> Redis:
     """A client of a new in-process fakeredis: one process only. Raises ImportError without the extra `embedded`."""
     from fakeredis.aioredis import FakeRedis
 
     return FakeRedis()  # type: ignore[no-any-return]
-
-
-class Backoff:
-    """Pauses between attempts to connect: doubled each time up to a cap, each shortened by a random part."""
-
-    def __init__(self, first_s: float = 0.05, cap_s: float = 2.0) -> None:
-        self.first_s = first_s
-        self.cap_s = cap_s
-        self.failures = 0
-
-    async def wait(self) -> None:
-        pause = min(self.cap_s, self.first_s * 2.0 ** min(self.failures, 16))
-        self.failures += 1
-        await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-
-    def reset(self) -> None:
-        self.failures = 0
 
 
 class Script:
@@ -254,7 +181,7 @@ class Partition:
     """The keys of one partition.
 
     redis: for commands; reader: a client for blocking reads, whose connections nothing else waits for.
-    token: random name of this worker, the value of the owner key.
+    token: random name of this worker, the value of the owner key. partitions: how many there are.
     """
 
     def __init__(
@@ -265,6 +192,7 @@ class Partition:
         partition: int,
         *,
         token: str,
+        partitions: int = 1,
         lease_ms: int = 2000,
         dead_cap: int = 10_000,
     ) -> None:
@@ -272,6 +200,7 @@ class Partition:
         self.reader = reader
         self.names = names
         self.number = partition
+        self.partitions = partitions
         self.token = token
         self.lease_ms = lease_ms
         self.dead_cap = dead_cap
@@ -325,6 +254,13 @@ class Partition:
         if answer[0] == b"MOVED":
             raise Moved
         return [line.decode("utf-8", "replace") for line in answer[1:]]
+
+    def elsewhere(self, lane: str, request_id: str) -> str | None:
+        """The stream on which a request belongs, if that is not the one of this partition."""
+        partition = keys.partition_of(request_id, self.partitions)
+        if partition == self.number:
+            return None
+        return self.names.chunks(partition) if lane == "chunks" else self.names.bulk(partition)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 

@@ -142,6 +142,16 @@ def load_template(settings: ModelSettings) -> Template:
     )
 
 
+def warn_of_idle_parser(settings: ModelSettings) -> None:
+    """Tell of a tool parser that the model's own calls never meet: it looks as if it were at work."""
+    if settings.tool_call_parser is not None and not settings.enable_auto_tool_choice:
+        logger.warning(
+            "model %s: tool parser %s has no effect on tool_choice auto: add --enable-auto-tool-choice",
+            settings.served_model_name[0] if settings.served_model_name else settings.tokenizer,
+            settings.tool_call_parser,
+        )
+
+
 def load_model(settings: ModelSettings, parsers: ParserConfig | None = None) -> Model:
     """Build the model that the settings name. Raises TokenizerError."""
     if settings.tokenizer is None:
@@ -238,14 +248,9 @@ class ModelTable:
         return model
 
 
-def load_renderer(settings: ModelSettings, models: ModelTable) -> Renderer:
-    """What renders prompts for the models of `load_models`. Raises TokenizerError."""
-    lengths = {name: model.limits.max_model_len for name, model in models.names.items()}
-    return Renderer(lengths, {models.default.name: load_template(settings)}.__getitem__, models)
-
-
 def load_models(settings: ModelSettings) -> ModelTable:
     """The table for one tokenizer under all its names. Raises TokenizerError."""
+    warn_of_idle_parser(settings)
     return ModelTable([(load_model(settings), settings.served_model_name)])
 
 
@@ -282,6 +287,8 @@ class ServedModels:
     ) -> None:
         if not models:
             raise ValueError("at least one model is needed")
+        for settings in models:
+            warn_of_idle_parser(settings)
         self._load = load
         self._clock = clock
         self.served = [ServedModel(settings) for settings in models]

@@ -9,8 +9,9 @@ import signal
 import sys
 from typing import Any
 
+from link.process import set_up_logging
 from worker.core.session import Core, Session
-from worker.main import WorkerProcess, set_up_logging
+from worker.main import WorkerProcess
 from worker.settings import Settings, add_options, load
 from worker.tokenizer_cache import load_models
 

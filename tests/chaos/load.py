@@ -20,7 +20,7 @@ import msgspec
 from redis.asyncio import Redis
 from tokenizers import Tokenizer
 
-from producer.connection import UNREACHABLE
+from link.redis import UNREACHABLE
 from producer.publish import Producer, RequestStream
 from producer.read import Reader, Reply
 from producer.replay import read_recording

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from producer.connection import end
+from link.tasks import end
 from producer.publish import Producer
 from producer.read import Reader
 from schemas import keys

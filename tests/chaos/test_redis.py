@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 
-from producer.connection import UNREACHABLE
+from link.redis import UNREACHABLE
 from producer.publish import Producer
 from producer.read import Reader
 from schemas import keys

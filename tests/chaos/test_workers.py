@@ -156,7 +156,7 @@ async def test_two_workers_on_each_partition_without_owner_keys(
     real_redis: Redis, server_url: str, tmp_path: Path, undisturbed_replies: Expected, size: Size
 ) -> None:
     """Nothing depends on who owns what: the publish script alone keeps replies right, and answers MOVED."""
-    async with Fleet(real_redis, server_url, tmp_path, "--owner-keys", "off", lease_s=size.lease_s) as fleet:
+    async with Fleet(real_redis, server_url, tmp_path, "--no-owner-keys", lease_s=size.lease_s) as fleet:
         await fleet.start(size.workers)
         async with await Producer.connect(server_url, max_backlog=2_000) as producer:
             load = Load(

@@ -9,17 +9,21 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
 from derender.__main__ import VERBS, main, usage
 from derender.demo import expected_texts
+from derender.replay import load_replay
 from derender.show import LINE_CHARS, Printer, progress, texts
+from link.process import own_version
 from producer.read import Reply
 from schemas.keys import Keys, partition_of
 from tests.conftest import free_port
 from worker.core.grammars import TOOL_NAMES
+from worker.settings import DEFAULT_REDIS_URL
 
 ROOT = Path(__file__).parents[2]
 NAMES = Keys()
@@ -67,10 +71,6 @@ def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> N
 
 
 REFUSED = [
-    (["worker", "--embedded"],
-     "--embedded keeps Redis inside one process, and a worker alone has nobody to work for: "
-     "use derender demo, or derender replay --embedded"),
-    (["tail", "r", "--embedded"], "--embedded keeps Redis inside one process: there is nothing to follow from here"),
     (["demo", "--embedded", "--redis-url", "redis://h"],
      "--embedded and --redis-url exclude each other: use one of them"),
     (["tail", "a{b}"], "request id 'a{b}' does not match [A-Za-z0-9._:/-]{1,128}"),
@@ -122,8 +122,8 @@ def test_tail_needs_no_tokenizers() -> None:
 
 
 def test_demo() -> None:
-    """The recorded texts, as they come, and a summary; exit code 0."""
-    done = run("demo", "--speed", "1000")
+    """The recorded texts, as they come, and a summary; exit code 0. The environment's Redis is left alone."""
+    done = run("demo", "--speed", "1000", DERENDER_REDIS_URL=f"redis://127.0.0.1:{free_port()}/0")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[-1] == "every text is what the engine's own tokenizer makes of the recorded ids"
@@ -153,7 +153,7 @@ async def test_replay_and_tail_on_a_server(real_redis: Redis, server_url: str, t
 
     with worker_processes(1, server_url, tmp_path):
         replayed = await asyncio.to_thread(
-            run, "replay", "--copies", "2", "--cut", "3", "--run-name", "x-", "--follow", "off",
+            run, "replay", "--copies", "2", "--cut", "3", "--run-name", "x-", "--no-follow",
             DERENDER_REDIS_URL=server_url,
         )  # fmt: skip
         assert (replayed.returncode, replayed.stderr) == (0, "")
@@ -172,6 +172,23 @@ async def test_tail_of_an_unknown_request(real_redis: Redis, server_url: str) ->
     await real_redis.hset(NAMES.config, mapping={"partitions": 8, "wire_version": 1})
     done = await asyncio.to_thread(run, "tail", "r", "--unknown-after-s", "0.1", "--redis-url", server_url)
     assert (done.returncode, done.stdout) == (1, "r 0 | ! request r is unknown, or has expired\n")
+
+
+@pytest.mark.redis
+async def test_a_replay_that_nobody_works_on_says_so_and_waits(
+    real_redis: Redis, server_url: str, tmp_path: Path
+) -> None:
+    from tests.faults import worker_processes
+
+    await real_redis.hset(NAMES.config, mapping={"partitions": 8, "wire_version": 1})
+    command = [sys.executable, "-m", "derender", "replay", "--redis-url", server_url]
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    line = await asyncio.wait_for(process.stderr.readline(), 30)
+    assert line == b"no worker lives; start one: derender worker --config FILE, or --tokenizer FOLDER\n"
+    with worker_processes(1, server_url, tmp_path):
+        _, rest = await asyncio.wait_for(process.communicate(), 60)
+    assert (process.returncode, rest) == (0, b"")
 
 
 # --- what a person sees -----------------------------------------------------------------------------------------------
@@ -248,9 +265,54 @@ def test_a_reader_that_leaves_early_is_no_error_to_show() -> None:
     assert (process.returncode, errors) == (141, "")
 
 
+@pytest.mark.redis
+async def test_a_reader_that_leaves_early_is_not_an_absent_redis(real_redis: Redis, server_url: str) -> None:
+    """What is written at the end only, and what goes out while Redis is being read."""
+    await real_redis.hset(NAMES.config, mapping={"partitions": 8, "wire_version": 1})
+    await real_redis.xadd(NAMES.dead(0), {"request_id": "r", "stream": "chunks", "reason": "x" * 100_000})
+    outcomes = []
+    for arguments in (["dead", "--redis-url", server_url], ["--help"]):
+        read, write = os.pipe()
+        os.close(read)
+        command = [sys.executable, "-m", "derender", *arguments]
+        done = await asyncio.to_thread(
+            subprocess.run, command, cwd=ROOT, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+        os.close(write)
+        outcomes.append((done.returncode, done.stderr))
+    assert outcomes == [(141, ""), (141, "")]
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"derender {own_version()}\n"
+
+
+@pytest.mark.parametrize("verb", ["worker", "tail", "top", "dead", "record", "bridge", "gateway", "doctor", "call"])
+def test_a_verb_that_cannot_be_embedded_does_not_offer_it(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    assert "embedded" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "environ", "embedded", "url"),
+    [
+        ({}, {}, False, DEFAULT_REDIS_URL),
+        ({}, {"DERENDER_REDIS_URL": "redis://e"}, False, "redis://e"),
+        ({"embedded": True}, {"DERENDER_REDIS_URL": "redis://e"}, True, DEFAULT_REDIS_URL),
+        ({"redis_url": "redis://o"}, {"DERENDER_EMBEDDED": "on"}, False, "redis://o"),
+    ],
+    ids=["neither", "environment", "embedded typed", "server typed"],
+)
+def test_which_redis_a_replay_uses(options: dict[str, Any], environ: dict[str, str], embedded: bool, url: str) -> None:
+    settings = load_replay(options, environ)
+    assert (settings.embedded, settings.redis_url) == (embedded, url)
+
+
 def test_replay_expects_an_earlier_run(tmp_path: Path) -> None:
     """The same worker answers the same; another cut is named as such; what differs is shown."""
-    embedded = ("replay", "--embedded", "on", "--tokenizer", "derender/data/smollm2",
+    embedded = ("replay", "--embedded", "--tokenizer", "derender/data/smollm2",
                 "--served-model-name", "smollm2-135m-instruct")  # fmt: skip
     saved = tmp_path / "run.jsonl"
     first = run(*embedded, "--save-replies", str(saved))

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from derender.doctor import DoctorSettings, Finding, clock, database, permissions, server, tokenizers, workers
-from producer.connection import connect
+from derender.doctor import DoctorSettings, Finding, clock, database, examine, permissions, server, tokenizers, workers
+from link.redis import connect
 from producer.survey import Lane, PartitionLook, Survey
 from schemas.keys import Keys
-from schemas.report import ModelReport, WorkerReport
+from schemas.report import BridgeReport, ModelReport, WorkerReport
 from tests.conftest import DATA, start_redis
 from tests.shared_data import ROOT
 from worker.settings import ModelSettings
@@ -108,6 +108,12 @@ def test_workers(survey: Survey, expected: list[tuple[str, str]]) -> None:
     assert levels(workers(survey, "bad")) == expected
 
 
+def test_bridges_are_counted_by_queue() -> None:
+    bridges = tuple(BridgeReport(f"h:{n}", "1", queue, 0, 0) for n, queue in enumerate(("", "", "q")))
+    found = [finding.what for finding in workers(replace(SURVEY, bridges=bridges), "") if "bridge" in finding.what]
+    assert found == ["2 bridges live, default queue", "1 bridge lives, queue q"]
+
+
 SMOLLM2 = ModelSettings(tokenizer=str(DATA / "smollm2"), served_model_name=("m",))
 
 
@@ -139,8 +145,8 @@ def test_tokenizers(survey: Survey, models: list[ModelSettings], expected: list[
     assert levels(tokenizers(survey, models)) == expected
 
 
-def test_an_unknown_parser_is_found() -> None:
-    (finding,) = tokenizers(serving(), [replace(SMOLLM2, reasoning_parser="none_such")])
+def test_a_parser_that_does_not_fit_is_found() -> None:
+    (finding,) = tokenizers(serving(), [replace(SMOLLM2, reasoning_parser="hf")])
     assert finding.level == "fail"
     assert finding.what.startswith("model m: parsers of model m: ")
 
@@ -179,6 +185,26 @@ async def test_a_missing_permission_is_named(real_redis: Redis, server_url: str,
     await client.aclose()
     await real_redis.execute_command("ACL", "DELUSER", "w")
     assert [line.partition(":")[0] for line in refused] == ["EVAL", "PING"]
+
+
+@pytest.mark.redis
+async def test_a_refused_command_is_not_a_refused_login(real_redis: Redis, server_url: str) -> None:
+    await real_redis.execute_command("ACL", "SETUSER", "w", "reset", "on", ">pw", "~*", "+@all", "-time")
+    urls = [server_url.replace("//", f"//w:{password}@") for password in ("pw", "wrong")]
+    found = [await examine(DoctorSettings(redis_url=url), ()) for url in urls]
+    await real_redis.execute_command("ACL", "DELUSER", "w")
+    assert [[(finding.level, finding.what, finding.advice) for finding in findings] for findings in found] == [
+        [(
+            "fail",
+            f"Redis at {server_url} does not allow it: this user has no permissions to run the 'time' command",
+            "see the ACL lines of a worker in docs/operator.md",
+        )],
+        [(
+            "fail",
+            f"Redis at {server_url} refuses the login: invalid username-password pair or user is disabled.",
+            "check user and password in --redis-url",
+        )],
+    ]  # fmt: skip
 
 
 def doctor(*options: str) -> subprocess.CompletedProcess[str]:

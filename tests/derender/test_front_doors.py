@@ -13,8 +13,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
 
-from derender.__main__ import main
+from derender import gateway
+from derender.__main__ import CommandError, main
+from schemas.keys import Keys
 from tests.conftest import RedisServer, free_port
 from tests.engine import Engine, Generation, serving
 from tests.shared_data import ROOT
@@ -49,6 +53,14 @@ def wait_for(url: str) -> None:
         time.sleep(0.05)
 
 
+def wait_for_a_bridge(url: str) -> None:
+    until = time.monotonic() + 30
+    with Redis.from_url(url) as client:
+        while not client.hlen(Keys().bridges):
+            assert time.monotonic() < until, "no bridge says that it lives"
+            time.sleep(0.05)
+
+
 @pytest.mark.redis
 def test_the_whole_path_as_processes(redis_server: RedisServer, server_url: str, tmp_path: Path) -> None:
     engine = Engine(lambda _: Generation([[28120, 905, 2]]), eos=frozenset({2}))
@@ -64,6 +76,7 @@ def test_the_whole_path_as_processes(redis_server: RedisServer, server_url: str,
         verb("bridge", *url, "--engine", engine_url, "--log-level", "warning") as bridge,
     ):
         wait_for(f"{base}/health")
+        wait_for_a_bridge(server_url)
         with verb("record", str(recording), *url, "--requests", "1") as recorder:
             body = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], "stream": True}
             for _ in range(100):  # the recorder is ready at some time
@@ -87,16 +100,14 @@ def test_the_whole_path_as_processes(redis_server: RedisServer, server_url: str,
         (["gateway", "--port", "70000"], "--port has to be between 0 and 65535"),
         (["gateway", "--timeout-s", "0"], "--timeout-s has to be more than 0"),
         (["gateway", "--queue", "m"], "--queue 'm': write MODEL=NAME, with a name of A-Z a-z 0-9 . _ -"),
-        (["gateway", "--embedded"],
-         "--embedded keeps Redis inside one process, and a gateway has its workers elsewhere"),
         (["bridge"], "--engine is needed: the base URL of the engine, such as http://127.0.0.1:8200"),
         (["bridge", "--engine", "ftp://x"], "--engine 'ftp://x': use http:// or https://"),
         (["bridge", "--engine", "http://x", "--concurrency", "0"], "--concurrency has to be at least 1"),
         (["bridge", "--engine", "http://x", "--queue", "a b"], "--queue 'a b': use A-Z a-z 0-9 . _ -"),
         (["record", "x", "--seconds", "0"], "--seconds has to be more than 0"),
         (["record", "x", "--requests", "0"], "--requests has to be at least 1"),
-        (["replay", "--save-replies", "x", "--follow", "off"],
-         "--save-replies and --expect need the replies: leave --follow on"),
+        (["replay", "--save-replies", "x", "--no-follow"],
+         "--save-replies and --expect need the replies: leave --no-follow out"),
         (["replay", "--expect", "x", "--copies", "2"], "--save-replies and --expect take one copy of each request"),
     ],
 )  # fmt: skip
@@ -115,6 +126,18 @@ def test_an_unreachable_redis_is_one_line(argv: list[str], capsys: pytest.Captur
     assert error.count("\n") == 1
     assert error.startswith(f"derender {argv[0]}: ")
     assert "secret" not in error
+
+
+@pytest.mark.redis
+async def test_a_gateway_says_that_it_waits_for_a_worker(
+    real_redis: AsyncRedis, server_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(gateway, "WAIT_S", 0.1)
+    with pytest.raises(CommandError, match="derender:config is not set"):
+        await gateway._wait_for_workers(gateway.GatewayOptions(redis_url=server_url))
+    assert [record.getMessage() for record in caplog.records] == [
+        "derender:config is not set: no worker has been started on this database; waiting up to 0 s for one"
+    ]
 
 
 def test_an_earlier_run_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from redis.asyncio import Redis
@@ -13,7 +14,7 @@ from rich.console import Console
 from derender.top import TopSettings, duration, frame, short
 from producer.survey import Lane, PartitionLook, Survey
 from schemas.keys import Keys
-from schemas.report import ModelReport, WorkerReport
+from schemas.report import BridgeReport, ModelReport, WorkerReport
 from tests.faults import publish, recording, worker_processes
 from tests.shared_data import ROOT
 from worker.settings import SettingsError
@@ -88,6 +89,16 @@ def test_a_frame() -> None:
     ]
 
 
+def test_bridges_are_shown_where_there_are_some() -> None:
+    bridges = (BridgeReport("h:2:b", "1", "q", 0, 1500, 3), BridgeReport("h:1:a", "1", "", 0, 500))
+    rows = text(TopSettings(), survey(0, 0), replace(survey(1, 0), bridges=bridges))
+    assert rows[-3:] == [
+        ["bridge", "version", "queue", "up", "calls"],
+        ["h:1:a", "1", "-", "500", "ms", "0"],
+        ["h:2:b", "1", "q", "1.5", "s", "3"],
+    ]
+
+
 def test_longest_queues_are_shown_when_there_are_too_many() -> None:
     rows = text(TopSettings(rows=1), survey(0, 0), survey(1, 0))
     assert [words[0] for words in rows[4:5]] == ["1"]
@@ -105,7 +116,7 @@ def test_worker_names_are_shortened() -> None:
     assert (short(A), short(None)) == ("host-a:11", "none")
 
 
-@pytest.mark.parametrize("options", [{"interval_s": 0.0}, {"rows": 0}, {"embedded": True}], ids=str)
+@pytest.mark.parametrize("options", [{"interval_s": 0.0}, {"rows": 0}], ids=str)
 def test_impossible_options(options: dict[str, float]) -> None:
     with pytest.raises(SettingsError):
         TopSettings(**options)  # type: ignore[arg-type]
@@ -125,6 +136,6 @@ async def test_one_frame_of_a_real_worker(real_redis: Redis, server_url: str, tm
         command = [sys.executable, "-m", "derender", "top", "--once", "--interval-s", "0.1", "--redis-url", server_url]
         done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, check=True, capture_output=True, text=True)
     lines = done.stdout.splitlines()
-    assert lines[1] == "8 partitions, 1 workers, 0 open requests, 0 entries wait, 0 dead letters"
+    assert lines[1] == "8 partitions, 1 worker, 0 open requests, 0 entries wait, 0 dead letters"
     assert lines[2] == f"ended since these workers started: {len(ids)} finished"
     assert sum("smollm2-135m-instruct" in line for line in lines) == 1

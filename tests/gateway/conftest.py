@@ -22,9 +22,9 @@ from tests.engine import Engine, Generation, serving
 from worker.core.model import ParserConfig
 from worker.core.session import Session
 from worker.main import WorkerProcess
-from worker.render import ENDPOINTS
+from worker.render import ENDPOINTS, Renderer
 from worker.settings import ModelSettings, Settings
-from worker.tokenizer_cache import ModelTable, load_model, load_renderer
+from worker.tokenizer_cache import ModelTable, load_model, load_template
 
 MODEL = "smollm2-135m-instruct"
 EOS = 2
@@ -89,6 +89,7 @@ def running_bridge(url: str, engine: str, **settings: Any) -> Iterator[None]:
         queue = GenerateQueue(producer.redis, producer.partitions, queue=options.queue, consumer=f"bridge-{id(client)}")
         bridge = Bridge(producer, queue, client, options)
         task = asyncio.create_task(bridge.run())
+        await bridge.ready.wait()
 
         async def end() -> None:
             bridge.stop()
@@ -142,7 +143,7 @@ def stack_of(
     """url_of: URL of Redis for a role; None: the same for all."""
     settings = ModelSettings(tokenizer=str(DATA / "smollm2"), served_model_name=(MODEL, "other-name"))
     models = ModelTable([(load_model(settings, parsers), settings.served_model_name)])
-    renderer = load_renderer(settings, models)
+    renderer = Renderer(dict.fromkeys(models.names), {MODEL: load_template(settings)}.__getitem__, models)
     session = Session(models, others=dict.fromkeys(ENDPOINTS, renderer))
     engine = Engine(lambda _: Generation([[EOS]]), eos=frozenset({EOS}))
     with (

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from gateway.bridge import MAX_DELIVERIES, Bridge, engine_client
 from gateway.settings import BridgeSettings
-from producer.connection import connect
+from link.redis import connect
 from producer.generate import GenerateQueue
 from producer.publish import Producer
 from schemas import keys

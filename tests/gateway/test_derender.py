@@ -182,7 +182,7 @@ def test_limits_of_size_and_time(own_redis: RedisServer, stack: Stack) -> None:
 
 def test_nobody_answers(own_redis: RedisServer, stack: Stack) -> None:
     async def set_up() -> None:
-        from producer.connection import connect
+        from link.redis import connect
 
         redis = connect(own_redis.url)
         await redis.hset("alone:config", mapping={"partitions": "2", "wire_version": "1"})
@@ -224,7 +224,7 @@ def test_metrics(stack: Stack) -> None:
 
 def test_answers_leave_nothing_behind(own_redis: RedisServer, stack: Stack) -> None:
     """A call that is answered on reply_to has no reply stream and no status: one call a chunk would fill Redis."""
-    from producer.connection import connect
+    from link.redis import connect
 
     async def names() -> set[bytes]:
         redis = connect(own_redis.url)

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from gateway.mailbox import MAX_WAITING_REPLIES, Mailbox, Missed, Waiter
 from gateway.metrics import Metrics
-from producer.connection import end
+from link.tasks import end
 from producer.read import Reply
 from schemas.keys import Keys
 

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from gateway.settings import GatewaySettings
-from producer.connection import connect
+from link.redis import connect
 from schemas import keys
 from schemas.keys import Keys
 from tests.conftest import RedisServer, free_port

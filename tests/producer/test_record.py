@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from producer.connection import connect
+from link.redis import connect
 from producer.publish import Producer
 from producer.record import Recorder
 from producer.replay import Event, read_recording, recut, replay

@@ -53,7 +53,7 @@ async def test_what_waits_and_who_owns_it(real_redis: Redis, names: Keys) -> Non
 
 @pytest.mark.redis
 async def test_what_an_acl_refuses_is_left_out(real_redis: Redis, names: Keys, server_url: str) -> None:
-    from producer.connection import connect
+    from link.redis import connect
 
     await real_redis.hset(names.config, mapping={keys.CONFIG_PARTITIONS: 1, keys.CONFIG_WIRE_VERSION: 1})
     await real_redis.execute_command(

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
+from schemas import keys
 from schemas.keys import Keys
 from schemas.state import RequestState
 from worker.core.model import Model
@@ -115,6 +116,33 @@ async def test_what_is_kept_while_a_request_is_open(redis: Redis, smollm2: Model
     assert await redis.get(NAMES.status(0, "r")) == b"open"
     assert await redis.pttl(NAMES.request(0, "r")) == await redis.pttl(NAMES.status(0, "r")) == -1
     assert RULES.idle_ms < await redis.pttl(NAMES.reply(0, "r")) <= RULES.open_ttl_ms
+
+
+@pytest.mark.parametrize(
+    ("lane", "fields", "stream"),
+    [
+        ("chunks", {"open": CONTEXT}, "derender:{1}:chunks"),
+        ("chunks", {"chunk": chunk(19556), "seq": 1}, "derender:{1}:chunks"),
+        ("bulk", {"open": CONTEXT, "response": RESPONSE}, "derender:{1}:bulk"),
+    ],
+    ids=["open", "chunk", "response"],
+)
+async def test_an_entry_on_the_wrong_partition(
+    redis: Redis, smollm2: Model, lane: str, fields: dict[str, Any], stream: str
+) -> None:
+    """It is dead-lettered with the stream on which it belongs; the answer would be where no reader looks."""
+    assert [keys.partition_of(id_, 2) for id_ in ("req-1", "here")] == [1, 0]
+    await add(redis, "req-1", lane=lane, **fields)
+    await add_stream(redis, "here")
+    drain = make(redis, smollm2, until=5)
+    drain.partition.partitions = 2
+    await drain.run()
+    assert [(letter[b"request_id"], letter[b"reason"].decode()) for letter in await dead(redis)] == [
+        (b"req-1", f"req-1 belongs on {stream}")
+    ]
+    assert await redis.exists(NAMES.reply(0, "req-1"), NAMES.status(0, "req-1"), NAMES.request(0, "req-1")) == 0
+    assert await redis.hgetall(NAMES.open(0)) == {}
+    assert await text(redis, "here") == "HelloHelloHello"
 
 
 async def test_a_batch_is_one_publish_and_is_trimmed(redis: Redis, smollm2: Model) -> None:

@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
+from link.redis import connect
 from producer.publish import Producer
 from producer.read import Reader
 from schemas.keys import Keys
 from tests.conftest import DATA, RedisServer, free_port, start_redis
 from tests.faults import worker_processes
 from worker.core.model import Model
-from worker.main import StartError, WorkerProcess, rules, set_up_logging
+from worker.main import StartError, WorkerProcess, rules
 from worker.settings import Settings
-from worker.streams import connect
 
 ROOT = DATA.parents[1]
 NAMES = Keys()
@@ -176,14 +176,3 @@ def test_rules_are_in_milliseconds() -> None:
     assert (made.reply_ttl_ms, made.status_ttl_ms, made.open_ttl_ms, made.idle_ms, made.block_ms) == (
         1500, 3000, 400_000, 2000, 7,
     )  # fmt: skip
-
-
-def test_arq_logs_no_jobs_by_default() -> None:
-    """Its info level names jobs, arguments and results."""
-    logger = logging.getLogger("arq")
-    before = logger.level
-    try:
-        set_up_logging("info")
-        assert logging.getLogger("arq.worker").getEffectiveLevel() == logging.WARNING
-    finally:
-        logger.setLevel(before)

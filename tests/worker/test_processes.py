@@ -86,10 +86,12 @@ async def test_who_does_not_end_is_killed(
 
 
 def test_the_command_of_one_process_has_the_same_options() -> None:
-    args = argparse.Namespace(processes="3", redis_url="redis://h/1", served_model_name=["a", "b"], lease_s=None)
+    args = argparse.Namespace(processes="3", redis_url="redis://h/1", served_model_name=["a", "b"], lease_s=None,
+                              coalesce=True, owner_keys=False)  # fmt: skip
     assert command(args, Settings(metrics_port=9000), 2) == [
         sys.executable, "-m", "derender", "worker", "--processes", "3", "--redis-url", "redis://h/1",
-        "--served-model-name", "a", "--served-model-name", "b", "--metrics-port", "9002", "--processes", "1",
+        "--served-model-name", "a", "--served-model-name", "b", "--coalesce", "--no-owner-keys",
+        "--metrics-port", "9002", "--processes", "1",
     ]  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from worker.core.errors import RequestError
 from worker.core.model import Limits, ParserConfig
 from worker.render import CHAT, COMPLETION, MAX_PROMPTS, MODELS, Renderer, Template
 from worker.settings import ModelSettings
-from worker.tokenizer_cache import ModelTable, load_model, load_renderer, load_template
+from worker.tokenizer_cache import ModelTable, load_model, load_template
 
 NAME = "smollm2-135m-instruct"
 MESSAGES = [{"role": "user", "content": "Hi"}]
@@ -23,9 +23,8 @@ MESSAGES = [{"role": "user", "content": "Hi"}]
 def renderer_of(template: Template | None = None, **settings: Any) -> Renderer:
     options = ModelSettings(tokenizer=str(DATA / "smollm2"), served_model_name=(NAME, "alias"), **settings)
     models = ModelTable([(load_model(options), options.served_model_name)])
-    if template is None:
-        return load_renderer(options, models)
-    return Renderer({}, {NAME: template}.__getitem__, models)
+    lengths = dict.fromkeys(models.names, options.max_model_len)
+    return Renderer(lengths, {NAME: template or load_template(options)}.__getitem__, models)
 
 
 @pytest.fixture(scope="module")

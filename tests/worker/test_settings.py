@@ -46,7 +46,6 @@ CASES: list[tuple[str, str, str, Any]] = [
     ("redis_url", "rediss://u:p@h:1/2", "DERENDER_REDIS_URL", "rediss://u:p@h:1/2"),
     ("partitions", "3", "DERENDER_PARTITIONS", 3),
     ("lease_s", "0.5", "DERENDER_LEASE_S", 0.5),
-    ("owner_keys", "off", "DERENDER_OWNER_KEYS", False),
     ("tokenizer", "x/y", "DERENDER_TOKENIZER", "x/y"),
     ("max_logprobs", "-1", "DERENDER_MAX_LOGPROBS", -1),
 ]
@@ -56,6 +55,43 @@ CASES: list[tuple[str, str, str, Any]] = [
 def test_flag_and_environment_mean_the_same(name: str, text: str, env: str, value: Any) -> None:
     assert getattr(parse(f"{flag(name)}={text}"), name) == value
     assert getattr(parse(**{env: text}), name) == value
+
+
+@pytest.mark.parametrize(
+    ("argv", "environ", "value"),
+    [
+        (["--no-owner-keys"], {}, False),
+        (["--owner-keys"], {"DERENDER_OWNER_KEYS": "off"}, True),
+        (["--no-owner-keys"], {"DERENDER_OWNER_KEYS": "on"}, False),
+        ([], {"DERENDER_OWNER_KEYS": "off"}, False),
+        ([], {}, True),
+    ],
+)
+def test_booleans(argv: list[str], environ: dict[str, str], value: bool) -> None:
+    assert parse(*argv, **environ).owner_keys is value
+
+
+def test_a_boolean_takes_no_word() -> None:
+    """The word after it is an argument of its own."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("file")
+    add_options(parser, Settings)
+    args = parser.parse_args(["--coalesce", "live.jsonl"])
+    assert (args.file, args.coalesce, args.owner_keys) == ("live.jsonl", True, None)
+
+
+def test_help_says_what_is_on_and_off() -> None:
+    parser = argparse.ArgumentParser(formatter_class=lambda prog: argparse.HelpFormatter(prog, 2, 100, 1000))
+    add_options(parser, Settings)
+    defaults = {line.split(",")[0].strip(): line for line in parser.format_help().splitlines() if "--no-" in line}
+    assert {name for name, line in defaults.items() if "; default: on [" in line} == {"--owner-keys"}
+    assert {name for name, line in defaults.items() if "; default: off [" in line} == {
+        "--coalesce", "--enable-auto-tool-choice", "--preload",
+    }  # fmt: skip
+
+
+def test_an_empty_value_in_the_environment_is_none() -> None:
+    assert parse(DERENDER_LEASE_S="", DERENDER_TOKENIZER="", DERENDER_OWNER_KEYS="") == Settings()
 
 
 def test_a_flag_wins_over_the_environment() -> None:
@@ -71,7 +107,6 @@ def test_lists() -> None:
 REFUSED: list[tuple[list[str], str]] = [
     (["--redis-url", "http://h"], "--redis-url 'http://h': use redis://, rediss:// or unix://"),
     (["--key-prefix", "a:b"], "--key-prefix: key prefix 'a:b': use 1 to 64 of A-Z a-z 0-9 . _ -"),
-    (["--embedded", "--redis-url", "redis://h"], "--embedded and --redis-url exclude each other: use one of them"),
     (["--partitions", "0"], "--partitions has to be between 1 and 4096"),
     (["--partitions", "x"], "--partitions has to be an integer, not 'x'"),
     (["--lease-s", "x"], "--lease-s has to be a number, not 'x'"),
@@ -106,6 +141,21 @@ def test_an_environment_error_names_the_variable() -> None:
     with pytest.raises(SettingsError) as error:
         parse(DERENDER_OWNER_KEYS="maybe")
     assert str(error.value) == "DERENDER_OWNER_KEYS has to be on or off, not 'maybe'"
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([], "DERENDER_OPEN_TTL_S has to be more than DERENDER_IDLE_TIMEOUT_S, or replies vanish in mid-stream"),
+        (["--open-ttl-s", "5"],
+         "--open-ttl-s has to be more than DERENDER_IDLE_TIMEOUT_S, or replies vanish in mid-stream"),
+    ],
+    ids=["environment", "both"],
+)  # fmt: skip
+def test_what_cannot_be_is_named_by_its_source(argv: list[str], message: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        parse(*argv, DERENDER_OPEN_TTL_S="6", DERENDER_IDLE_TIMEOUT_S="7")
+    assert str(error.value) == message
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from redis.asyncio import Redis
 
 from schemas import keys
 from schemas.keys import Keys
-from worker import streams
-from worker.streams import Backoff, Commands, Members, Moved, Partition, WrongConfig, settle_config
+from worker.streams import Commands, Members, Moved, Partition, WrongConfig, settle_config
 
 NAMES = Keys()
 
@@ -189,31 +188,9 @@ async def test_another_wire_version_is_refused(redis: Redis) -> None:
 # --- connections ------------------------------------------------------------------------------------------------------
 
 
-async def test_backoff_grows_to_its_cap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Doubled each time, shortened by a random part, never above the cap; `reset` begins anew."""
-    pauses: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        pauses.append(seconds)
-
-    monkeypatch.setattr(streams.asyncio, "sleep", sleep)
-    backoff = Backoff(first_s=1.0, cap_s=5.0)
-    for _ in range(40):
-        await backoff.wait()
-    for pause, whole in zip(pauses, [1.0, 2.0, 4.0] + [5.0] * 37, strict=True):
-        assert whole / 2 <= pause <= whole
-    backoff.reset()
-    await backoff.wait()
-    assert 0.5 <= pauses[-1] <= 1.0
-
-
 def test_blocking_reads_end_before_the_socket_gives_up() -> None:
+    from link.redis import SOCKET_TIMEOUT_S
     from worker.main import rules
     from worker.settings import Settings
 
-    assert rules(Settings()).block_ms < streams.SOCKET_TIMEOUT_S * 1000
-
-
-def test_a_malformed_url_is_an_error() -> None:
-    with pytest.raises(ValueError, match="Redis URL must specify one of the following schemes"):
-        streams.connect("http://localhost")
+    assert rules(Settings()).block_ms < SOCKET_TIMEOUT_S * 1000

@@ -14,7 +14,13 @@ import pytest
 from worker.core.errors import UnknownModel
 from worker.core.model import Model
 from worker.settings import ModelSettings
-from worker.tokenizer_cache import ModelTable, TokenizerError, load_model, load_models
+from worker.tokenizer_cache import (
+    ModelTable,
+    TokenizerError,
+    load_model,
+    load_models,
+    warn_of_idle_parser,
+)
 
 FOLDER = Path(__file__).parents[2] / "derender" / "data" / "smollm2"
 
@@ -148,6 +154,26 @@ def with_template(folder: Path, template: str, **config: Any) -> Path:
     known = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps(known | config))
     return folder
+
+
+@pytest.mark.parametrize(
+    ("options", "warnings"),
+    [
+        (
+            {"tool_call_parser": "hermes"},
+            ["model m: tool parser hermes has no effect on tool_choice auto: add --enable-auto-tool-choice"],
+        ),
+        ({"tool_call_parser": "hermes", "enable_auto_tool_choice": True}, []),
+        ({"reasoning_parser": "qwen3"}, []),
+        ({"tool_call_parser": "auto", "reasoning_parser": "hf", "enable_auto_tool_choice": True}, []),
+    ],
+    ids=["without", "with", "reasoning", "chosen later"],
+)
+def test_a_tool_parser_without_its_flag(
+    options: dict[str, Any], warnings: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_of_idle_parser(ModelSettings(tokenizer="none", served_model_name=("m",), **options))
+    assert [record.getMessage() for record in caplog.records] == warnings
 
 
 def test_parsers_are_chosen_by_the_chat_template(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

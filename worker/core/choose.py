@@ -37,7 +37,6 @@ class Choice:
 
 _XML = ("<function=",)
 _GLM = ("<arg_key>",)
-_NOT_HERMES = (*_XML, *_GLM, "<longcat_tool_call>", "<|tool_call|>", "<response>")
 
 TOOL_SIGNS = (
     Signs(

@@ -16,7 +16,6 @@ from worker.core.run_constants import (
 )
 
 KEY, KEY_TEXT, COLON, VALUE, STRING, BARE, NEXT, FIRST_VALUE, KEY_STRING = range(9)
-_START = 9
 _BARE_STOP = re.compile(r"[,}\]]")
 _KEY_STOP = re.compile(r"[:,}{\[\]]")
 

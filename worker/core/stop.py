@@ -33,10 +33,6 @@ def ends_by_token(
     return ids[-1] == tokens.primary or ids[-1] in tokens.others
 
 
-class StopMatch(NamedTuple):
-    string: str
-
-
 def feed(
     strings: Sequence[str], held: Sequence[Piece], pieces: Sequence[Piece], *, search: bool, include: bool
 ) -> tuple[list[Piece], tuple[Piece, ...], str | None]:

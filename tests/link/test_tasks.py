@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from worker.tasks import end, seen
+from link.tasks import end, seen
 
 
 async def test_a_loop_that_swallows_cancellations() -> None:
