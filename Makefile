@@ -8,10 +8,12 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint check chaos bench lock clean redis valgrind browser
+.PHONY: help install demo test lint check chaos bench lock clean redis valgrind browser
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(VENV)/.runtime ## the package and what it needs to run, in .venv
 
 demo: $(VENV)/.runtime ## replay recorded generations through an embedded worker and print the text
 	$(BIN)/derender demo $(ARGS)

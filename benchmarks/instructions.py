@@ -2,6 +2,7 @@
 
     python -m benchmarks.instructions            print the counts
     python -m benchmarks.instructions --write    store them as the baseline (after a change that is worth it)
+    python -m benchmarks.instructions --lengths  print the counts after outputs of several lengths
 
 Each count is the difference of two runs of one process, one with more steps, so that start-up does not count.
 """
@@ -20,13 +21,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from benchmarks.workloads import WORKLOADS
+from schemas.state import StreamState
 
 BASELINE = Path(__file__).with_name("instructions.json")
 TOLERANCE = 0.15
 """Growth that fails the guard; a test shows that 20 % more work trips it."""
 
 GUARDED = ("plain", "logprobs", "json_call", "xml_call")
+FLAT = ("reasoning", "json_call", "xml_call")
+"""Outputs whose step may not cost more the longer they are."""
+LENGTHS = (100, 1_000, 10_000, 30_000)
 ROUNDS = 5
 STEPS = 200
 WARM_UP = 100
@@ -54,19 +61,60 @@ def work(more: str, extra: float) -> None:
 @cache
 def _total(more: str, extra: float) -> int:
     """Instructions of a whole process. Raises RuntimeError where valgrind cannot run."""
+    return _counted(["--work", more, str(extra)])
+
+
+def _counted(arguments: list[str], given: bytes = b"") -> int:
+    """Instructions of a process of this module. given: its standard input. Raises RuntimeError."""
     command = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
-    command += [sys.executable, "-m", "benchmarks.instructions", "--work", more, str(extra)]
+    command += [sys.executable, "-m", "benchmarks.instructions", *arguments]
     environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    match = re.search(r"I\s+refs:\s+([\d,]+)", done.stderr)
+    done = subprocess.run(command, capture_output=True, input=given, env=environment, check=False)
+    told = done.stderr.decode()
+    match = re.search(r"I\s+refs:\s+([\d,]+)", told)
     if done.returncode != 0 or match is None:
-        raise RuntimeError(f"valgrind failed ({done.returncode}): {done.stderr[-2000:]}")
+        raise RuntimeError(f"valgrind failed ({done.returncode}): {told[-2000:]}")
     return int(match[1].replace(",", ""))
 
 
 def count(name: str, *, extra: float = 0.0) -> int:
     """Instructions per step of a workload. Raises RuntimeError where valgrind cannot run."""
     return (_total(name, extra) - _total("", 0.0)) // (ROUNDS * STEPS)
+
+
+def work_at(more: str, length: int, states: dict[str, bytes]) -> None:
+    """Step each workload of FLAT once through STEPS tokens, and one of them ROUNDS times after output token `length`.
+
+    states: of the one workload the state at that length, of all the state at WARM_UP.
+    """
+    from benchmarks.bench_step import run_steps
+
+    for name in FLAT:
+        workload = WORKLOADS[name]
+        request = workload.request()
+        for at, rounds in ((WARM_UP, 1), (length, ROUNDS if name == more else 0)):
+            ids = workload.ids(at + STEPS)[at:] if rounds else []
+            chunks = [workload.chunk([id_]) for id_ in ids]
+            for _ in range(rounds):
+                state = msgspec.json.decode(states[f"{name} {at}"], type=StreamState)
+                run_steps(request, chunks, state, cold=True)
+
+
+@cache
+def _total_at(more: str, length: int) -> int:
+    from benchmarks.bench_step import state_at
+
+    wanted = [(name, WARM_UP) for name in FLAT] + ([(more, length)] if more else [])
+    states = {}
+    for name, at in wanted:
+        state = state_at(WORKLOADS[name].request(), WORKLOADS[name], WORKLOADS[name].ids(at))
+        states[f"{name} {at}"] = msgspec.json.encode(state)
+    return _counted(["--work-at", more, str(length)], msgspec.json.encode(states))
+
+
+def count_at(name: str, length: int) -> int:
+    """Instructions per step after `length` output tokens. Raises RuntimeError where valgrind cannot run."""
+    return (_total_at(name, length) - _total_at("", 0)) // (ROUNDS * STEPS)
 
 
 def platform_key() -> str:
@@ -91,7 +139,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="store the counts as the baseline")
     parser.add_argument("--work", nargs=2, metavar=("MORE", "EXTRA"), help=argparse.SUPPRESS)
+    parser.add_argument("--lengths", action="store_true", help="print the counts after outputs of several lengths")
+    parser.add_argument("--work-at", nargs=2, metavar=("MORE", "LENGTH"), help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.work_at:
+        states = msgspec.json.decode(sys.stdin.buffer.read(), type=dict[str, bytes])
+        work_at(args.work_at[0], int(args.work_at[1]), states)
+        return
+    if args.lengths:
+        for name in FLAT:
+            print(f"{name:12}", *(f"{length:>7,}: {count_at(name, length):>8,}" for length in LENGTHS))
+        return
     if args.work:
         work(args.work[0], float(args.work[1]))
         return

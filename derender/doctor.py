@@ -206,7 +206,7 @@ async def permissions(redis: Redis, names: Keys, role: str) -> list[str]:
 
 def permitted(refused: Sequence[str], role: str) -> Iterator[Finding]:
     for line in refused:
-        yield Finding("fail", f"a {role} may not {line}", f"see the ACL lines of a {role} in docs/operator.md")
+        yield Finding("fail", f"a {role} may not {line}", "deploy/acl has the permissions of each role")
     if not refused:
         yield Finding("ok", f"this user may do what a {role} does")
 

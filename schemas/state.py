@@ -67,7 +67,7 @@ class ParserState(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
     phase: Annotated[int, Meta(ge=0, lt=16)] = 0
     mode: Annotated[int, Meta(ge=0, lt=128)] = 0
     stack: Annotated[str, Meta(max_length=256, pattern=r"^[{\[(]*$")] = ""
-    scalar: Annotated[str, Meta(max_length=65)] = ""
+    scalar: Annotated[str, Meta(max_length=7)] = ""
     key: str = ""
     kind: Annotated[int, Meta(ge=0, lt=256)] = 0
     value: str = ""

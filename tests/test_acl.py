@@ -1,4 +1,4 @@
-"""The ACL files of the three roles on a real server: each role can do its work, and is refused the rest."""
+"""The ACL files of the roles on a real server: each role can do its work, and is refused the rest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.shared_data import ROOT
 
 pytestmark = pytest.mark.redis
 
-ROLES = ("producer", "reader", "worker")
+ROLES = ("producer", "reader", "worker", "gateway", "bridge")
 PASSWORD = "pw-of-the-role"
 TENANT = "tenant-b"
 
@@ -135,6 +135,27 @@ REFUSED = [
     ("reader", "CLIENT", "KILL", "ID", "1"),
     ("reader", "CLIENT", "LIST"),
     ("reader", "GET", TENANT + ":{0}:status:a"),
+    # A gateway publishes and reads, each on its own keys.
+    ("gateway", "XRANGE", P0 + "chunks", "-", "+"),
+    ("gateway", "XTRIM", P0 + "chunks", "MAXLEN", "0"),
+    ("gateway", "DEL", P0 + "bulk"),
+    ("gateway", "XADD", P0 + "reply:a", "*", "chunk", "x"),
+    ("gateway", "DEL", P0 + "reply:a"),
+    ("gateway", "SET", P0 + "status:a", "finished"),
+    ("gateway", "XTRIM", P0 + "to:another", "MAXLEN", "0"),
+    ("gateway", "HMGET", P0 + "open", "a"),
+    ("gateway", "XADD", P0 + "dead", "*", "a", "b"),
+    ("gateway", "XRANGE", P0 + "generate", "-", "+"),
+    ("gateway", "EVAL", "return 1", "0"),
+    ("gateway", "XADD", TENANT + ":{0}:bulk", "*", "a", "b"),
+    # A bridge takes from its queue and publishes what the engine says.
+    ("bridge", "XRANGE", P0 + "chunks", "-", "+"),
+    ("bridge", "XREAD", "STREAMS", P0 + "reply:a", "0"),
+    ("bridge", "XDEL", P0 + "chunks", "1-0"),
+    ("bridge", "XADD", P0 + "signals", "*", "signal", "cancel"),
+    ("bridge", "EVAL", "return redis.call('GET', KEYS[1])", "1", P0 + "request:a"),
+    ("bridge", "SET", P0 + "status:a", "finished"),
+    ("bridge", "FLUSHALL"),
     # A worker has its namespace and no more.
     ("worker", "GET", "something:else"),
     ("worker", "GET", TENANT + ":{0}:status:a"),

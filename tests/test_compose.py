@@ -53,6 +53,7 @@ SERVICE = closed(
             ["test"],
         ),
         "volumes": {"type": "array", "items": {"type": "string", "pattern": r"^[A-Za-z0-9._-]+:/[^:]*(:ro)?$"}},
+        "ports": {"type": "array", "items": {"type": "string", "pattern": r"^127\.0\.0\.1:\d+:\d+$"}},
         "read_only": {"type": "boolean"},
         "tmpfs": STRINGS,
         "cap_drop": STRINGS,
@@ -105,6 +106,7 @@ def test_file_has_the_form_of_the_specification() -> None:
         {"depends_on": {"redis": {"condition": "healthy"}}},
         {"deploy": {"replicas": 0}},
         {"volumes": ["/data"]},
+        {"ports": ["6379:6379"]},
         {"stop_grace_period": "15"},
     ],
     ids=lambda change: next(iter(change)),
@@ -126,6 +128,7 @@ def test_redis_keeps_what_it_has() -> None:
     settings = dict(zip(redis["command"][1::2], redis["command"][2::2], strict=True))
     assert settings == {"--appendonly": "yes", "--maxmemory": "1gb", "--maxmemory-policy": "noeviction"}
     assert redis["volumes"] == ["redis-data:/data"]
+    assert redis["ports"] == ["127.0.0.1:6379:6379"]
     assert redis["healthcheck"]["test"] == ["CMD", "redis-cli", "-e", "ping"]
     assert {SERVICES[name]["depends_on"]["redis"]["condition"] for name in OURS} == {"service_healthy"}
 

@@ -83,6 +83,7 @@ def test_pods_have_no_rights(deployment: dict[str, Any]) -> None:
         "capabilities": {"drop": ["ALL"]},
     }
     assert pod["automountServiceAccountToken"] is False
+    assert pod["enableServiceLinks"] is False  # DERENDER_<SERVICE>_… would be read as options
     mounts = {mount["name"] for mount in container["volumeMounts"]}
     assert mounts == {volume["name"] for volume in pod["volumes"]}
     _, verb, *arguments = container["args"]
@@ -196,6 +197,11 @@ def test_unit_starts_what_the_command_line_knows() -> None:
     _, verb, *arguments = unit["ExecStart"].split()
     assert (verb, arguments) == ("worker", ["--config", "/etc/derender/derender.toml"])
     assert options_in(" ".join(arguments)) - options_in(help_of(verb)) == set()
+    text = (DEPLOY / "systemd" / "derender-worker@.service").read_text("utf-8")
+    instances = re.findall(r"derender-worker@(\w+)", text)
+    port = re.search(r"DERENDER_METRICS_PORT=(\S+)", text)
+    assert port is not None
+    assert [port[1].replace("%i", instance) for instance in (*instances, "10")] == ["9101", "9102", "9110"]
     sandbox = {"DynamicUser": "yes", "NoNewPrivileges": "yes", "ProtectSystem": "strict", "PrivateTmp": "yes"}
     assert {name: unit[name] for name in sandbox} == sandbox
 
@@ -237,17 +243,28 @@ def test_example_configuration_serves_the_demo_s_model() -> None:
 # --- permissions and TLS, on servers that have them ------------------------------------------------------------------
 
 
-def test_users_are_those_of_the_roles_and_some_more() -> None:
-    lines = (DEPLOY / "redis" / "users.acl").read_text("utf-8").splitlines()
-    roles = [(DEPLOY / "acl" / f"{role}.acl").read_text("utf-8").strip() for role in ("worker", "producer", "reader")]
-    assert lines[:4] == ["user default off", *roles]
-    assert [line.split()[1] for line in lines[4:]] == ["derender-operator", "derender-gateway", "derender-keda"]
+ROLES = ("bridge", "gateway", "keda", "operator", "producer", "reader", "worker")
+
+
+def acl_file() -> str:
+    """The file for a server, as the commands of the pages make it: the default user off, and each role's line."""
+    return "user default off\n" + "".join((DEPLOY / "acl" / f"{role}.acl").read_text("utf-8") for role in ROLES)
+
+
+def test_there_is_one_set_of_users() -> None:
+    assert tuple(sorted(path.stem for path in DEPLOY.rglob("*.acl"))) == ROLES
+    assert [line.split()[1] for line in acl_file().splitlines()[1:]] == [f"derender-{role}" for role in ROLES]
+    command = "{ echo 'user default off'; cat deploy/acl/*.acl; } > "
+    pages = {
+        name: (ROOT / name).read_text("utf-8").count(command) for name in ("deploy/acl/README.md", "docs/operator.md")
+    }
+    assert pages == dict.fromkeys(pages, 1)
 
 
 @contextmanager
 def guarded_redis(folder: Path, *options: str) -> Iterator[RedisServer]:
     """A server with our ACL file; the default user, which is off there, stays on to look at the log of refusals."""
-    acl = (DEPLOY / "redis" / "users.acl").read_text("utf-8")
+    acl = acl_file()
     path = folder / "users.acl"
     path.write_text(acl.replace("user default off", "user default on nopass ~* &* +@all"), "utf-8")
     server = start_redis(folder, "--aclfile", str(path), *options)
@@ -321,10 +338,11 @@ async def test_the_tls_settings_of_the_compose_file(tmp_path: Path) -> None:
     overlay = yaml.safe_load((DEPLOY / "compose.tls.yaml").read_text("utf-8"))["services"]
     base = yaml.safe_load((ROOT / "compose.yaml").read_text("utf-8"))["services"]
     assert overlay.keys() <= base.keys()
+    (tmp_path / "deploy").symlink_to(DEPLOY)
     make_certificates(tmp_path)
     folder = tmp_path / "deploy-tls"
     port = free_port()
-    replaced = {"6380": str(port), "/acl/users.acl": str(DEPLOY / "redis" / "users.acl")}
+    replaced = {"6380": str(port)}
     command = [replaced.get(word, word.replace("/tls/", f"{folder}/")) for word in overlay["redis"]["command"] if word]
     with running([*command, "--dir", str(tmp_path)]):
         urls = {}

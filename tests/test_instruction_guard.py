@@ -40,6 +40,17 @@ def test_a_fifth_more_work_trips_the_guard(before: dict[str, int]) -> None:
     assert list(instructions.excess(counts, {"plain": before["plain"]})) == ["plain"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", instructions.FLAT)
+def test_a_step_costs_the_same_however_long_the_output_is(name: str) -> None:
+    if shutil.which("valgrind") is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("valgrind is not installed")
+    counts = {length: instructions.count_at(name, length) for length in instructions.LENGTHS}
+    print(name, counts)
+    assert min(counts.values()) > 10_000
+    assert max(counts.values()) <= 1.1 * min(counts.values())
+
+
 def test_excess_names_the_workload_and_its_growth() -> None:
     assert instructions.excess({"a": 116, "b": 115, "c": 50}, {"a": 100, "b": 100, "c": 100}) == {
         "a": pytest.approx(0.16)

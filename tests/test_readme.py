@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import shutil
+import signal
 import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,6 +18,7 @@ import pytest
 from schemas import keys
 from schemas.generate import GenerateChunk
 from schemas.request import RequestContext
+from tests.conftest import ON_CI, free_port
 from tests.shared_data import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -52,5 +60,52 @@ def test_partition_by_shell_is_the_partition() -> None:
 
 def test_reply_and_status_keys_are_the_reader_s() -> None:
     partition = keys.partition_of("req-1", keys.DEFAULT_PARTITIONS)
-    named = re.findall(r"derender:\{\d+\}:(?:reply|status):[\w-]+", README)
-    assert named == [keys.Keys().reply(partition, "req-1"), keys.Keys().status(partition, "req-1")]
+    named = set(re.findall(r"derender:\{\d+\}:(?:reply|status):[\w-]+", README))
+    assert named == {keys.Keys().reply(partition, "req-1"), keys.Keys().status(partition, "req-1")}
+
+
+def sections(*names: str) -> tuple[str, str]:
+    """All shell lines of these sections, and what they say that is printed."""
+    text = "".join(README[README.index(f"## {name}\n") :].split("\n## ", 1)[0] for name in names)
+    commands, said = ("".join(re.findall(rf"^```{kind}\n(.*?)^```$", text, re.M | re.S)) for kind in ("sh", "text"))
+    return commands, said
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+def test_publishing_and_reading_print_the_text(tmp_path: Path) -> None:
+    """What a newcomer types, from the server and the worker to their end, on a free port."""
+    if shutil.which("redis-server") is None or shutil.which("redis-cli") is None:
+        assert not ON_CI
+        pytest.skip("redis-server is not installed")
+    port = str(free_port())
+    bin_folder = tmp_path / ".venv" / "bin"
+    bin_folder.mkdir(parents=True)
+    (bin_folder / "activate").write_text("", "utf-8")
+    (tmp_path / "derender").symlink_to(ROOT / "derender")
+    programs = {
+        "derender": f'exec {shlex.quote(sys.executable)} -m derender "$@"',
+        "redis-cli": f'exec {shutil.which("redis-cli")} -p {port} "$@"',
+    }
+    for name, line in programs.items():
+        (bin_folder / name).write_text(f"#!/bin/sh\n{line}\n", "utf-8")
+        (bin_folder / name).chmod(0o755)
+    commands, said = sections("Publishing from an engine", "Reading the replies")
+    assert commands.count("6379") == 1
+    environ = os.environ | {
+        "PATH": f"{bin_folder}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "DERENDER_REDIS_URL": f"redis://127.0.0.1:{port}/0",
+    }
+    process = subprocess.Popen(
+        ["bash", "-euc", commands.replace("6379", port) + "\nwait"], cwd=tmp_path, env=environ, start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    try:
+        output, _ = process.communicate(timeout=60)
+    finally:
+        with suppress(ProcessLookupError):  # all of it has ended
+            os.killpg(process.pid, signal.SIGKILL)
+    ids, texts = [line for line in output.splitlines() if "-" in line], output.splitlines()[-2:]
+    assert len(ids) == len(ENTRIES)
+    assert "\n".join(texts) + "\n" == said

@@ -90,7 +90,19 @@ class ModelSettings:
         for name, words in PARSER_WORDS.items():
             if getattr(self, name) not in words:
                 raise SettingsError(f"{flag(name)} has to be {' or '.join(words)}, not {getattr(self, name)!r}")
+        self._check_parser_names()
         self.template_kwargs()
+
+    def _check_parser_names(self) -> None:
+        if self.reasoning_parser is None and self.tool_call_parser is None:
+            return
+        from worker.core.choose import AUTO  # here: the verbs that serve no model do without the grammars
+        from worker.core.grammars import REASONING_NAMES, TOOL_NAMES
+
+        for name, known in (("reasoning_parser", REASONING_NAMES), ("tool_call_parser", TOOL_NAMES)):
+            given = getattr(self, name)
+            if given is not None and given not in (AUTO, *known):
+                raise SettingsError(f"{flag(name)} {given!r} is not known; known are: {AUTO}, {', '.join(known)}")
 
     def template_kwargs(self) -> dict[str, Any]:
         if self.default_chat_template_kwargs is None:

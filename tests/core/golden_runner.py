@@ -118,10 +118,13 @@ def without_nulls(value: Any) -> Any:
     return value
 
 
-def without_created(value: Any) -> Any:
-    if isinstance(value, list):
-        return [without_created(one) for one in value]
-    return {key: one for key, one in value.items() if key != "created"}
+def without_created(answer: Any) -> Any:
+    """The answer without the time it was made at, wherever that stands."""
+    if isinstance(answer, dict):
+        return {key: without_created(value) for key, value in answer.items() if key != "created"}
+    if isinstance(answer, list):
+        return [without_created(item) for item in answer]
+    return answer
 
 
 # --- what a client accumulates ----------------------------------------------------------------------------------------

@@ -1,11 +1,13 @@
-"""One step in a process of its own: bytes in, bytes out; nothing but the request, the chunk and the state.
+"""Steps in a process of its own: bytes in, bytes out; nothing but requests, chunks and states.
 
-Reads one JSON object (`tokenizer`, `context`, `chunk`, `state`) on standard input and writes `{"reply", "state"}`.
+Reads a JSON object (`tokenizer`, `steps`) on standard input and writes a list of `{"reply", "state"}`. Each step is of
+another stream.
 """
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import msgspec
 from tokenizers import Tokenizer
@@ -13,18 +15,26 @@ from tokenizers import Tokenizer
 from schemas.generate import GenerateChunk
 from schemas.request import RequestContext
 from schemas.state import StreamState
-from worker.core.model import Model
+from worker.core.model import Model, ParserConfig
 from worker.core.step import Chunk, derender_step, prepare
 from worker.core.vocabulary import Vocabulary
+
+
+class Step(msgspec.Struct):
+    """One step, and how its model is served."""
+
+    context: RequestContext
+    chunk: GenerateChunk
+    state: StreamState | None
+    parsers: dict[str, Any] = {}
+    eos_token_id: int | None = 2
 
 
 class Given(msgspec.Struct):
     """What crosses the border of the process."""
 
     tokenizer: str
-    context: RequestContext
-    chunk: GenerateChunk
-    state: StreamState | None
+    steps: list[Step]
 
 
 class Said(msgspec.Struct):
@@ -32,13 +42,23 @@ class Said(msgspec.Struct):
     state: StreamState
 
 
+def run(vocabulary: Vocabulary, step: Step) -> Said:
+    eos = step.eos_token_id
+    model = Model(
+        name=step.context.model or "m",
+        vocabulary=vocabulary,
+        eos_token_id=eos,
+        model_eos_ids=frozenset() if eos is None else frozenset({eos}),
+        parsers=ParserConfig(**step.parsers),
+    )
+    request = prepare(model, step.context, request_id="r", created=1)
+    return Said(*derender_step(request, step.chunk, step.state))
+
+
 def main() -> None:
     given = msgspec.json.decode(sys.stdin.buffer.read(), type=Given)
     vocabulary = Vocabulary(Tokenizer.from_file(given.tokenizer))
-    model = Model(name=given.context.model or "m", vocabulary=vocabulary, eos_token_id=2, model_eos_ids=frozenset({2}))
-    request = prepare(model, given.context, request_id="r", created=1)
-    reply, state = derender_step(request, given.chunk, given.state)
-    sys.stdout.buffer.write(msgspec.json.encode(Said(reply, state)))
+    sys.stdout.buffer.write(msgspec.json.encode([run(vocabulary, step) for step in given.steps]))
 
 
 if __name__ == "__main__":

@@ -157,12 +157,13 @@ def test_every_step_in_a_new_process(request_id: str) -> None:
     answers = []
     for part in parts:
         index = part["choices"][0]["index"]
-        given = {"tokenizer": tokenizer, "context": context, "chunk": part, "state": states.get(index)}
+        step = {"context": context, "chunk": part, "state": states.get(index)}
+        given = {"tokenizer": tokenizer, "steps": [step]}
         done = subprocess.run(
             [sys.executable, "-m", "tests.core.one_step"],
             input=json.dumps(given).encode(), cwd=shared_data.ROOT, check=True, stdout=subprocess.PIPE,
         )  # fmt: skip
-        said = json.loads(done.stdout)
+        [said] = json.loads(done.stdout)
         states[index] = said["state"]
         answers.append(said["reply"])
         here, warm[index] = derender_step(request, msgspec.convert(part, GenerateChunk), warm.get(index))

@@ -19,6 +19,7 @@ from derender.show import LINE_CHARS, Printer, progress, texts
 from producer.read import Reply
 from schemas.keys import Keys, partition_of
 from tests.conftest import free_port
+from worker.core.grammars import TOOL_NAMES
 
 ROOT = Path(__file__).parents[2]
 NAMES = Keys()
@@ -79,6 +80,10 @@ REFUSED = [
     (["replay", "--copies", "0"], "--copies has to be at least 1"),
     (["replay", "--cut", "-1"], "--cut has to be at least 0"),
     (["replay", "--max-backlog", "0"], "--max-backlog has to be at least 1"),
+    (["worker", "--tool-call-parser", "no"],
+     f"--tool-call-parser 'no' is not known; known are: auto, {', '.join(TOOL_NAMES)}"),
+    (["call", "--tool-call-parser", "no"],
+     f"--tool-call-parser 'no' is not known; known are: auto, {', '.join(TOOL_NAMES)}"),
 ]  # fmt: skip
 
 

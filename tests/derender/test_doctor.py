@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -149,9 +150,10 @@ def test_an_unknown_parser_is_found() -> None:
 
 def acl_words(role: str) -> list[str]:
     """The permissions that deploy/ gives a role."""
-    lines = [line.split() for line in (ROOT / "deploy" / "redis" / "users.acl").read_text("utf-8").splitlines()]
-    user = {"worker": "derender-worker", "client": "derender-operator"}[role]
-    (words,) = [words[2:] for words in lines if words[1] == user]
+    name = {"worker": "worker", "client": "operator"}[role]
+    rules = (ROOT / "deploy" / "acl" / f"{name}.acl").read_text("utf-8").strip()
+    # one word, or a selector in parentheses
+    words = re.findall(r"\([^)]*\)|\S+", rules)[2:]
     return [word for word in words if not word.startswith(">")]
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import io
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -81,11 +82,14 @@ def over_http(client: httpx.Client, case: runner.Case) -> tuple[int, Any]:
     return 200, chunks
 
 
+def goldens() -> list[runner.Case]:
+    """The core set; with DERENDER_GOLDENS=all every case, some minutes of them."""
+    chosen = None if os.environ.get("DERENDER_GOLDENS") == "all" else shared_data.golden_core_ids()
+    return [case for case in shared_data.golden() if chosen is None or case["id"] in chosen]
+
+
 @pytest.mark.shared
-@pytest.mark.parametrize(
-    "case",
-    shared_data.params(case for case in shared_data.golden() if case["id"] in shared_data.golden_core_ids()),
-)
+@pytest.mark.parametrize("case", shared_data.params(goldens()))
 def test_goldens_over_http(golden_server: tuple[httpx.Client, Served], case: runner.Case) -> None:
     """Answers are those of the core, and on the plain path those of the golden file."""
     shared_data.count("golden")

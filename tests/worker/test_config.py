@@ -8,6 +8,7 @@ import pytest
 
 from derender.call import CallSettings
 from worker.config import load_models_of, read_config
+from worker.core.grammars import TOOL_NAMES
 from worker.settings import ModelSettings, Settings, SettingsError
 
 TWO = """
@@ -96,6 +97,10 @@ def test_without_a_file_the_flags_are_the_one_model() -> None:
         (
             "[models.a]\ntokenizer = 'x'\nstop_scope = 'all'",
             "models.a: --stop-scope has to be output or content, not 'all'",
+        ),
+        (
+            "[models.a]\ntokenizer = 'x'\ntool_call_parser = 'no'",
+            f"models.a: --tool-call-parser 'no' is not known; known are: auto, {', '.join(TOOL_NAMES)}",
         ),
         (
             "[models.a]\ntokenizer = 'x'\naliases = ['b']\n[models.b]\ntokenizer = 'y'",

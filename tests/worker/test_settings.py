@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from worker.core.grammars import REASONING_NAMES, TOOL_NAMES
 from worker.settings import (
     DEFAULT_REDIS_URL,
     ModelSettings,
@@ -86,6 +87,11 @@ REFUSED: list[tuple[list[str], str]] = [
     (["--max-logprobs", "-2"], "--max-logprobs has to be at least 0, or -1 for no limit"),
     (["--default-chat-template-kwargs", "[]"], "--default-chat-template-kwargs has to be a JSON object"),
     (["--default-chat-template-kwargs", "{"], "--default-chat-template-kwargs has to be a JSON object"),
+    (["--reasoning-parser", "r1"],
+     f"--reasoning-parser 'r1' is not known; known are: auto, {', '.join(REASONING_NAMES)}"),
+    (["--tool-call-parser", "qwen"],
+     f"--tool-call-parser 'qwen' is not known; known are: auto, {', '.join(TOOL_NAMES)}"),
+    (["--tool-call-parser", ""], f"--tool-call-parser '' is not known; known are: auto, {', '.join(TOOL_NAMES)}"),
 ]  # fmt: skip
 
 
@@ -112,6 +118,16 @@ def test_an_environment_error_names_the_variable() -> None:
 )
 def test_urls_are_shown_without_secrets(url: str, shown: str) -> None:
     assert shown_url(url) == shown
+
+
+@pytest.mark.parametrize("name", ["auto", *REASONING_NAMES])
+def test_known_reasoning_parsers(name: str) -> None:
+    assert ModelSettings(reasoning_parser=name).reasoning_parser == name
+
+
+@pytest.mark.parametrize("name", ["auto", *TOOL_NAMES])
+def test_known_tool_parsers(name: str) -> None:
+    assert ModelSettings(tool_call_parser=name).tool_call_parser == name
 
 
 def test_template_kwargs() -> None:
