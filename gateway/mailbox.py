@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from gateway.metrics import Metrics
-from producer.connection import UNREACHABLE, Backoff, Redis, ResponseError
+from producer.connection import UNREACHABLE, UNREADABLE, Backoff, Redis
 from producer.read import Reply, parse
 from schemas import keys
 from schemas.keys import Keys
@@ -101,7 +101,7 @@ class Mailbox:
                 if backoff.failures:
                     logger.info("replies: Redis is back")
                     backoff = Backoff()
-            except (*UNREACHABLE, ResponseError) as error:  # refused: as a stream of another type, until it is gone
+            except UNREADABLE as error:
                 if not backoff.failures:
                     away = "Redis is away" if isinstance(error, UNREACHABLE) else "Redis refuses to read"
                     logger.warning("replies: %s (%s)", away, type(error).__name__)

@@ -21,6 +21,9 @@ from schemas.keys import Keys
 UNREACHABLE: tuple[type[Exception], ...] = (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError, OSError)
 """Wait and connect again: the server is away, starting, or was made a replica."""
 
+UNREADABLE: tuple[type[Exception], ...] = (*UNREACHABLE, ResponseError)
+"""For whoever reads many streams: also when Redis refuses, as it does while one of them is of another type."""
+
 AWAY_ANSWERS = (BusyLoadingError, ReadOnlyError)
 """Those of UNREACHABLE that come as the answer to one command of a pipeline."""
 

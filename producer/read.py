@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from producer.connection import UNREACHABLE, Backoff, Redis, ResponseError, connect_to_partitions, end
+from producer.connection import UNREACHABLE, UNREADABLE, Backoff, Redis, ResponseError, connect_to_partitions, end
 from schemas import keys
 from schemas.keys import Keys
 
@@ -200,7 +200,7 @@ class Reader:
                 await self._changed.wait()
             try:
                 await self._read()
-            except (*UNREACHABLE, ResponseError) as error:
+            except UNREADABLE as error:
                 # Refused: one of the keys is no stream. Whoever follows it hears of that when it looks, and leaves.
                 if not self._backoff.failures:
                     away = "Redis is away" if isinstance(error, UNREACHABLE) else "Redis refuses to read"

@@ -83,8 +83,10 @@ async def test_streams_of_all_partitions_are_read_and_trimmed(redis: Redis) -> N
     assert await redis.exists(names.reply_to(0, mailbox.name)) == 0
 
 
-async def test_a_stream_of_another_type_is_waited_out(redis: Redis) -> None:
+@pytest.mark.redis
+async def test_a_stream_of_another_type_is_waited_out(real_redis: Redis) -> None:
     """Someone's value under our key: reads are refused until it is gone, and then go on."""
+    redis = real_redis
     names = Keys()
     mailbox = Mailbox(redis, 1, names, Metrics())
     stream = names.reply_to(0, mailbox.name)
