@@ -132,18 +132,24 @@ class Stack:
 
 @contextmanager
 def stack_of(
-    redis: RedisServer, *, parsers: ParserConfig | None = None, gateway: GatewaySettings | None = None, **worker: Any
+    redis: RedisServer,
+    *,
+    parsers: ParserConfig | None = None,
+    gateway: GatewaySettings | None = None,
+    url_of: Callable[[str], str] | None = None,
+    **worker: Any,
 ) -> Iterator[Stack]:
+    """url_of: URL of Redis for a role; None: the same for all."""
     settings = ModelSettings(tokenizer=str(DATA / "smollm2"), served_model_name=(MODEL, "other-name"))
     models = ModelTable([(load_model(settings, parsers), settings.served_model_name)])
     renderer = load_renderer(settings, models)
     session = Session(models, others=dict.fromkeys(ENDPOINTS, renderer))
     engine = Engine(lambda _: Generation([[EOS]]), eos=frozenset({EOS}))
     with (
-        running_worker(redis.url, models, session, **worker),
+        running_worker(url_of("worker") if url_of else redis.url, models, session, **worker),
         serving(engine.app) as engine_url,
-        running_bridge(redis.url, engine_url, claim_after_s=2.0, grace_s=0.2),
-        serving(create_app(redis.url, gateway or GatewaySettings(port=0))) as url,
+        running_bridge(url_of("bridge") if url_of else redis.url, engine_url, claim_after_s=2.0, grace_s=0.2),
+        serving(create_app(url_of("gateway") if url_of else redis.url, gateway or GatewaySettings(port=0))) as url,
     ):
         yield Stack(redis, url, engine_url, engine, models)
 

@@ -10,17 +10,10 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from gateway.app import create_app
-from gateway.settings import GatewaySettings
 from schemas import keys
-from tests.conftest import DATA, RedisServer, start_redis
-from tests.engine import Engine, Generation, serving
-from tests.gateway.conftest import EOS, MODEL, running_bridge, running_worker
+from tests.conftest import RedisServer, start_redis
+from tests.gateway.conftest import MODEL, stack_of
 from tests.shared_data import ROOT
-from worker.core.session import Session
-from worker.render import ENDPOINTS
-from worker.settings import ModelSettings
-from worker.tokenizer_cache import ModelTable, load_model, load_renderer
 
 pytestmark = pytest.mark.redis
 
@@ -51,19 +44,10 @@ async def test_gateway_and_bridge_do_their_work(tmp_path: Path) -> None:
     users = "".join((ROOT / "deploy" / "acl" / f"{role}.acl").read_text() for role in ("worker", "gateway", "bridge"))
     (tmp_path / "users.acl").write_text("user default on nopass sanitize-payload ~* &* +@all\n" + users)
     server = start_redis(tmp_path, "--aclfile", str(tmp_path / "users.acl"))
-    settings = ModelSettings(tokenizer=str(DATA / "smollm2"), served_model_name=(MODEL,))
-    models = ModelTable([(load_model(settings), settings.served_model_name)])
-    session = Session(models, others=dict.fromkeys(ENDPOINTS, load_renderer(settings, models)))
-    ids = models.default.vocabulary.tokenizer.encode("Hello, world!", add_special_tokens=False).ids
-    engine = Engine(lambda _: Generation([[*ids, EOS]]), eos=frozenset({EOS}))
     try:
-        with (
-            running_worker(as_role(server, "worker"), models, session),
-            serving(engine.app) as engine_url,
-            running_bridge(as_role(server, "bridge"), engine_url, claim_after_s=0.2, grace_s=0.2),
-            serving(create_app(as_role(server, "gateway"), GatewaySettings(port=0))) as url,
-        ):
-            answers = await asyncio.to_thread(ask, url)
+        with stack_of(server, url_of=lambda role: as_role(server, role)) as stack:
+            stack.says("Hello, world!")
+            answers = await asyncio.to_thread(ask, stack.gateway)
             async with Redis.from_url(server.url) as admin:
                 # a mailbox is trimmed, and queues are looked through for what other bridges left
                 until, commands = time.monotonic() + 10, {}

@@ -42,9 +42,10 @@ _NAMED = 0xD800
 _DROPPED = 0xD900
 _LAST = 0xDFFF
 SYMBOL = re.compile("[\ud800-\udfff]")
-_ESCAPED = re.compile("\ufdd0(.)", re.DOTALL)
 _PORTABLE_BASE = 0x4E00 - _NAMED
 _TO_PORTABLE = {code: "\ufdd0" + chr(code + _PORTABLE_BASE) for code in range(_NAMED, _LAST + 1)} | {0xFDD0: "\ufdd0 "}
+
+_FROM_PORTABLE = {chr(code + _PORTABLE_BASE): chr(code) for code in range(_NAMED, _LAST + 1)} | {" ": "\ufdd0"}
 
 
 def has_symbols(text: str) -> bool:
@@ -66,7 +67,8 @@ def to_portable(text: str) -> str:
 def from_portable(text: str) -> str:
     if text.isascii() or "\ufdd0" not in text:
         return text
-    return _ESCAPED.sub(lambda m: "\ufdd0" if m[1] == " " else chr(max(ord(m[1]) - _PORTABLE_BASE, 0)), text)
+    first, *rest = text.split("\ufdd0")
+    return first + "".join([_FROM_PORTABLE.get(part[:1], "") + part[1:] for part in rest])
 
 
 CDATA = "<![CDATA["

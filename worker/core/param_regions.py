@@ -218,9 +218,7 @@ def value(run: Run) -> bool:
         entity = _ENTITY_BEGIN.search(buf, max(pos, stop - MAX_ENTITY), stop)
         stop = entity.start() if entity else stop
     if c.params.trim == "strip":
-        keep = pos + len(buf[pos:stop].rstrip(SPACE))
-        if stop - keep <= MAX_SPACE:
-            stop = keep
+        stop = _stripped(buf, pos, stop)
     elif stop > pos and buf[stop - 1] == "\n":
         # a newline may belong to the closer, and tells that what follows stands at the start of a line
         stop -= 1
@@ -263,8 +261,17 @@ def _trimmed(trim: str, buf: str, pos: int, stop: int) -> int:
     if trim == "newline" and stop > pos and buf[stop - 1] == "\n":
         return stop - 1
     if trim == "strip":
-        return pos + len(buf[pos:stop].rstrip(SPACE))
+        return _stripped(buf, pos, stop)
     return stop
+
+
+def _stripped(buf: str, pos: int, stop: int) -> int:
+    """Where the whitespace before `stop` begins that may belong to the closer.
+
+    A longer run than MAX_SPACE is text, in portions of one size: how much of it is held does not depend on the cut.
+    """
+    keep = pos + len(buf[pos:stop].rstrip(SPACE))
+    return stop - (stop - keep) % (MAX_SPACE + 1)
 
 
 def _decide(run: Run, buf: str, begin: int, match: re.Match[str]) -> int:

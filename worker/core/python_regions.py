@@ -113,7 +113,7 @@ def _calls(run: Run) -> bool | None:
                 if not _NAME_BEGIN.match(rest.rstrip(SPACE)) or run.over(run.pos, MAX_HEADER):
                     return None
                 return run.wait(run.pos) if not run.flags & UNDECIDED else _hold(run)
-            name = buf[run.pos : stop].strip()
+            name = buf[run.pos : stop].strip(SPACE)
             if not _NAME.match(name):
                 return None
             run.pos = stop + 1 if not run.flags & UNDECIDED else run.pos
