@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from gateway.metrics import Metrics
-from link.redis import UNREACHABLE, Backoff, Redis
+from link.redis import UNREACHABLE, UNREADABLE, Backoff, Redis
 from producer.read import Reply, parse
 from schemas import keys
 from schemas.keys import Keys
@@ -101,9 +101,10 @@ class Mailbox:
                 if backoff.failures:
                     logger.info("replies: Redis is back")
                     backoff = Backoff()
-            except UNREACHABLE as error:
+            except UNREADABLE as error:
                 if not backoff.failures:
-                    logger.warning("replies: Redis is away (%s)", type(error).__name__)
+                    away = "Redis is away" if isinstance(error, UNREACHABLE) else "Redis refuses to read"
+                    logger.warning("replies: %s (%s)", away, type(error).__name__)
                 await backoff.wait()
 
     async def close(self) -> None:

@@ -48,6 +48,9 @@ UNREACHABLE: tuple[type[Exception], ...] = (
 WatchError: what redis-py makes of a connection that is lost inside a transaction (arq's are the only ones).
 """
 
+UNREADABLE: tuple[type[Exception], ...] = (*UNREACHABLE, ResponseError)
+"""For whoever reads many streams: also when Redis refuses, as it does while one of them is of another type."""
+
 SOCKET_TIMEOUT_S = 5.0
 """A silent network drop is noticed after this long; a blocking read has to be shorter."""
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from link.redis import UNREACHABLE, Backoff, Redis, ResponseError
+from link.redis import UNREACHABLE, UNREADABLE, Backoff, Redis, ResponseError
 from link.tasks import end
 from producer.connection import connect_to_partitions
 from schemas import keys
@@ -205,9 +205,11 @@ class Reader:
                 await self._changed.wait()
             try:
                 await self._read()
-            except UNREACHABLE as error:
+            except UNREADABLE as error:
+                # Refused: one of the keys is no stream. Whoever follows it hears of that when it looks, and leaves.
                 if not self._backoff.failures:
-                    logger.warning("Redis is away (%s)", type(error).__name__)
+                    away = "Redis is away" if isinstance(error, UNREACHABLE) else "Redis refuses to read"
+                    logger.warning("%s (%s)", away, type(error).__name__)
                 await self._backoff.wait()
 
     async def _read(self) -> None:

@@ -218,8 +218,17 @@ class Partition:
         return answer[0], int(answer[1])
 
     async def lag(self, lane: str) -> tuple[bytes, int]:
-        """The committed cursor and how many entries follow it, as Redis counts them (0: it does not know)."""
-        for group in await self.redis.xinfo_groups(self.input[lane]):
+        """The committed cursor and how many entries follow it, as Redis counts them (0: it does not know).
+
+        The cursor is empty where there is none: the database was emptied.
+        """
+        try:
+            groups = await self.redis.xinfo_groups(self.input[lane])
+        except ResponseError as error:
+            if str(error) != "no such key":
+                raise
+            return b"", 0
+        for group in groups:
             if group["name"] in (keys.GROUP, keys.GROUP.encode()):
                 return group["last-delivered-id"], max(0, group.get("lag") or 0)
         return b"", 0

@@ -81,3 +81,23 @@ async def test_streams_of_all_partitions_are_read_and_trimmed(redis: Redis) -> N
     assert metrics.unclaimed._value.get() >= 1
     await mailbox.close()
     assert await redis.exists(names.reply_to(0, mailbox.name)) == 0
+
+
+@pytest.mark.redis
+async def test_a_stream_of_another_type_is_waited_out(real_redis: Redis) -> None:
+    """Someone's value under our key: reads are refused until it is gone, and then go on."""
+    redis = real_redis
+    names = Keys()
+    mailbox = Mailbox(redis, 1, names, Metrics())
+    stream = names.reply_to(0, mailbox.name)
+    await redis.set(stream, "x")
+    following = asyncio.create_task(mailbox.follow())
+    try:
+        with mailbox.waiter("r") as waiter:
+            with pytest.raises(TimeoutError):
+                await waiter.take(0.1)
+            await redis.delete(stream)
+            await redis.xadd(stream, {"request_id": "r", "reply_id": "1-0", "response": "{}", "done": "finished"})
+            assert [one.id for one in await waiter.take(10)] == ["1-0"]
+    finally:
+        await end(following)

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 
 from producer import read
 from producer.read import Reader, Reply, ReplyUnavailable, parse
@@ -250,3 +251,18 @@ async def test_a_request_that_is_opened_while_one_looks_for_it(redis: Redis, mon
         if not opened:  # nothing was asked for alone
             await write(redis, "a", 1, 2, done=True)
         assert await following == ["a 1", "a 2"]
+
+
+@pytest.mark.redis
+async def test_a_key_that_is_no_stream_costs_its_own_reader_alone(real_redis: Redis) -> None:
+    """All follow over one connection, whose reads Redis refuses as long as the key is among them."""
+    redis = real_redis
+    await redis.set(NAMES.reply(partition_of("bad", 4), "bad"), "x")
+    await redis.set(NAMES.status(partition_of("bad", 4), "bad"), "open")
+    await write(redis, "good", 1)
+    async with Reader(redis, 4, unknown_after_s=0.3, look_after_s=0.05) as reader:
+        bad, good = asyncio.create_task(collect(reader, "bad")), asyncio.create_task(collect(reader, "good"))
+        with pytest.raises(ResponseError, match="WRONGTYPE"):
+            await bad
+        await write(redis, "good", 2, done=True)
+        assert await good == ["good 1", "good 2"]

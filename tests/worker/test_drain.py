@@ -551,3 +551,17 @@ async def test_a_database_that_was_emptied_starts_anew(redis: Redis, smollm2: Mo
     await drain.run()
     assert await text(redis, "b") == "HelloHelloHello"
     assert await replies(redis, "a") == []
+
+
+async def test_a_database_that_was_emptied_in_silence_starts_anew(redis: Redis, smollm2: Model) -> None:
+    """The look for lost entries is the first to notice; the group is there again before anything comes."""
+    drain = make(redis, smollm2, rules=Rules(block_ms=10, idle_ms=50))
+    drain.leave = lambda: drain.counts.moved > 0
+    running = asyncio.create_task(drain.run())
+    await until(lambda: drain._last_sweep > 0)
+    await redis.flushall()
+    assert await running is True
+    await add_stream(redis)
+    drain.leave = lambda: drain.counts.entries >= 4
+    await drain.run()
+    assert await text(redis) == "HelloHelloHello"
