@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from link.redis import UNREACHABLE, UNREADABLE, Backoff, Redis, ResponseError
+from link.redis import UNREACHABLE, UNREADABLE, Backoff, NoPermissionError, Redis, ResponseError
 from link.tasks import end
 from producer.connection import connect_to_partitions
 from schemas import keys
@@ -206,8 +206,9 @@ class Reader:
             try:
                 await self._read()
             except UNREADABLE as error:
-                # Refused: one of the keys is no stream. Whoever follows it hears of that when it looks, and leaves.
-                if not self._backoff.failures:
+                # Refused: one of the keys is no stream, or not ours to read. Whoever follows it hears of that when it
+                # looks, and leaves; a missing permission is said there alone.
+                if not self._backoff.failures and not isinstance(error, NoPermissionError):
                     away = "Redis is away" if isinstance(error, UNREACHABLE) else "Redis refuses to read"
                     logger.warning("%s (%s)", away, type(error).__name__)
                 await self._backoff.wait()
