@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from schemas.state import ParserState
@@ -189,6 +189,7 @@ def garbage(name: str, form: str, source: random.Random) -> list[Piece]:
 
 @pytest.mark.parametrize("form", ["ids", "text"])
 @pytest.mark.parametrize("name", FAMILIES)
+@example(seed=598)  # minimax_m3: a closer right after a tag that is none
 @given(seed=st.integers(0, 2**48))
 @settings(max_examples=120, deadline=None)
 def test_garbage(name: str, form: str, seed: int) -> None:

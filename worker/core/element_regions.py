@@ -50,7 +50,7 @@ def elements(run: Run) -> bool:
         _collect(run, buf[run.pos : begin])
         run.pos = begin
         if buf.startswith(c.close, begin):
-            return _end(run)
+            return _end(run, closed=True)
         at = begin + len(c.prefix)
         tag = _TAG.match(buf, at)
         if tag is None:
@@ -58,9 +58,9 @@ def elements(run: Run) -> bool:
             if not run.over(begin, MAX_HEADER) and ">" not in rest and not run.ending:
                 return run.wait(begin)
             run.pos = begin + len(c.prefix)
-            return _end(run)
+            return _end(run, closed=False)
         if not _tag(run, tag):
-            return _end(run)
+            return _end(run, closed=False)
         run.pos = tag.end()
         if run.flags & STREAMING and not _string(run):
             return False
@@ -150,9 +150,8 @@ def _write(run: Run) -> None:
     run.key = run.value = ""
 
 
-def _end(run: Run) -> bool:
-    """The call's closer, or something that cannot stand in a call."""
-    closed = run.buf.startswith(run.c.close, run.pos)
+def _end(run: Run, closed: bool) -> bool:
+    """The call's closer, or something that cannot stand in a call: a closer right after that comes too late."""
     if closed and not run.flags & (MUTE | BAD):
         run.write("}" if run.flags & WROTE else "{}")
         run.flags |= GOOD

@@ -416,6 +416,8 @@ SAMPLES: list[Sample] = [
            calls=[("note", {"tags": [], "meta": {}, "text": "x"})]),
     Sample("m3-broken-element", "minimax_m3", None, "]<]minimax[>[<tool_call>]<]minimax[>[<invoke name=note>]<]minimax[>[<meta>"
            "]<]minimax[>[</text>]<]minimax[>[</invoke>]<]minimax[>[</tool_call>b", content="b", cut=True),
+    Sample("m3-close-after-a-broken-tag", "minimax_m3", None, "]<]minimax[>[<tool_call>]<]minimax[>[<invoke name=note>"
+           "]<]minimax[>[]<]minimax[>[</invoke>]<]minimax[>[</tool_call>b", content="b", cut=True),
     Sample("m3-off-by-default", None, "minimax_m3", "b", content="b"),
     Sample("m3-on", None, "minimax_m3", "a</mm:think>b", content="b", thought="a", kwargs={"thinking_mode": "enabled"}),
     Sample("m3-disabled", None, "minimax_m3", "b", content="b", kwargs={"thinking_mode": "disabled"}),
