@@ -8,7 +8,7 @@ import math
 import re
 from typing import Any
 
-from worker.core.coerce import dump
+from worker.core.coerce import dump, python_tree
 from worker.core.grammar import Python
 from worker.core.json_scan import MAX_DEPTH
 from worker.core.run import Run
@@ -286,8 +286,7 @@ def _write(run: Run) -> None:
     if run.flags & BAD:
         return
     try:
-        tree = ast.parse(source.strip(), mode="eval")
-        text = dump(_constant(tree.body))
+        text = dump(_constant(python_tree(source.strip())))
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         run.flags |= BAD
         return
