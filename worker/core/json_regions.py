@@ -361,10 +361,11 @@ def _object_done(run: Run) -> bool:
 
 
 def finish_members(run: Run) -> None:
-    """End of the output inside an undecided object: text, unless it was cut while the name was being written."""
+    """End of the output inside an undecided object: text, unless it was cut behind an opener or in the name."""
     if run.flags & UNDECIDED:
         named = run.phase == NAME or (run.phase in (COLON, VALUE) and run.c.members and run.key in run.c.members.name)
-        if run.reason == "length" and named:
+        held = run.raw.lstrip(SPACE)
+        if run.reason == "length" and (named or any(held.startswith(opener) for opener in run.c.call)):
             return
         _release(run, "")
 

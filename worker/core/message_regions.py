@@ -176,7 +176,8 @@ def finish_body(run: Run) -> None:
         run.buf, run.pos = text, 0
         # a header that was cut says nothing; text that never was one does, and only the first message has no role
         cut = run.c.channel and run.c.channel in text
-        if text and not (cut or text.startswith("assistant") or " to=".startswith(text)):
+        cut = cut or text.startswith("assistant") or (run.reason == "length" and "assistant".startswith(text))
+        if text and not (cut or " to=".startswith(text)):
             _no_header(run, len(text))
     elif run.region in (BODY_REASONING, BODY_CONTENT):
         text = run.prose(run.held)

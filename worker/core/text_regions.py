@@ -58,6 +58,8 @@ from worker.core.run_constants import SECTION as IN_SECTION
 
 _PROSE = re.compile(r"\S+\s+\S")
 _IDENTIFIER = re.compile(r"[\w.\-]+\Z")
+MAX_CHANCE = 2
+"""So many characters may be a marker's beginning by chance: `<`, `</`."""
 
 
 def _table(run: Run) -> TextRegion:
@@ -171,11 +173,10 @@ def label(run: Run) -> bool:
     if rest.startswith(wanted):
         run.pos += len(wanted)
     elif len(rest) < len(wanted) and wanted.startswith(rest):
-        if run.ending and rest == wanted[:-1]:
-            run.pos += len(rest)
-        elif not run.ending:
+        if not run.ending:
             run.region = LABEL
             return run.wait(run.pos)
+        run.pos += len(rest)  # a header that was cut says nothing
     return run.pos < len(run.buf)
 
 
@@ -229,6 +230,11 @@ def _opened(run: Run, action: int, space: str, opener: str, in_reasoning: bool) 
         _accept(run)
 
 
+def _before_call(gap: str, space: str) -> str:
+    """What stays of whitespace between content and a call."""
+    return space if gap == "keep" else "" if gap == "strip" else space.removesuffix(gap)
+
+
 def _accept(run: Run) -> None:
     """The opener is one: settle the whitespace before it and go on to the call."""
     c, tools = run.c, run.c.tools
@@ -239,10 +245,7 @@ def _accept(run: Run) -> None:
     run.raw = ""
     run.kind = 0
     if space and not run.flags & FROM_REASONING and run.flags & SEEN and not run.flags & AFTER_CALL:
-        if tools.gap == "keep":
-            run.say_content(space)
-        elif tools.gap != "strip":
-            run.say_content(space.removesuffix(tools.gap))
+        run.say_content(_before_call(tools.gap, space))
     run.flags &= ~(LONG | OPENER | FROM_REASONING)
     run.region = IN_SECTION if action == SECTION else c.call_region
     if action == SECTION and c.or_members is not None:
@@ -462,14 +465,17 @@ def after(run: Run) -> bool:
 
 
 def finish_text(run: Run) -> None:
-    """End of the output in a text region: what was held is text, unless it is part of a marker's ids."""
-    said = run.held
-    run.held = ""
-    symbol = SYMBOL.search(said)
-    if symbol:
-        said = said[: symbol.start()]
-        if said.endswith("<"):  # `<` before an id that only markup has
-            said = said[:-1]
+    """End of the output in a text region: what was held is text, unless it is the beginning of a marker.
+
+    Ids that only a marker has make it one. Text that may begin one is taken for it where the output was cut, if it is
+    more than the one or two characters that prose ends with, too.
+    """
+    run.buf, run.pos, run.held = run.held, 0, ""
+    said = run.buf
+    begin = _table(run).markers.hold(said, 0)
+    if SYMBOL.search(said, begin) or (run.reason == "length" and len(said) - begin > MAX_CHANCE):
+        space = said[:begin]
+        said = _before_call(run.c.gap if run.region == CONTENT else "strip", space)
     if run.region == REASONING:
         if run.flags & SEEN_REASONING or said.strip(SPACE):
             run.say_reasoning(said)
