@@ -280,9 +280,7 @@ class Compiled:
         self.in_reasoning = TextRegion.of(in_reasoning)
         self.in_content = TextRegion.of(in_content)
         self.at_start = TextRegion.of(in_content | at_start)
-        tail: tuple[str, ...] = tools.tail if tools else ()
-        if tools and (bare or isinstance(tools.arguments, Python)):
-            tail += (tools.section_close, tools.close)
+        tail = (*tools.tail, tools.section_close, tools.close) if tools else ()  # closers may come once too often
         after_call = {lit(literal): NOISE for literal in tail if literal}
         self.after_bare = TextRegion.of(in_content | after_call) if after_call else None
         self.label = reasoning.label + "\n" if reasoning and reasoning.label else ""

@@ -13,6 +13,7 @@ from worker.core.grammar import Python
 from worker.core.json_scan import MAX_DEPTH
 from worker.core.run import Run
 from worker.core.run_constants import (
+    AFTER,
     BAD,
     CONTENT,
     MAX_HEADER,
@@ -47,6 +48,9 @@ def python(run: Run) -> bool:
         if run.flags & UNDECIDED:
             return release(run, run.buf[begin : run.pos])
         run.end(False)
+        if run.c.close and not run.c.unmarked:
+            run.region = AFTER  # an opener began it, so its closer ends it
+            return True
         return _leave(run)
     if run.flags & UNDECIDED and run.region == PYTHON:
         run.raw += run.buf[begin : len(run.buf) - len(run.held)]

@@ -147,6 +147,7 @@ SAMPLES: list[Sample] = [
     *hermes("closer-missing", '<tool_call>{"name": "now"}\n<tool_call>{"name": "now"}</tool_call>',
             calls=[("now", {}), ("now", {})]),
     *hermes("extra-brace", '<tool_call>{"name": "now", "arguments": {}}}</tool_call>', calls=[("now", {})]),
+    *hermes("closer-twice", '<tool_call>{"name": "now"}</tool_call>\n</tool_call> b', content=" b", calls=[("now", {})]),
     *hermes("raw-newline", '<tool_call>{"name": "note", "arguments": {"text": "a\nb"}}</tool_call>',
             calls=[("note", {"text": "a\nb"})]),
     *hermes("no-name", '<tool_call>{"tool": "now"}</tool_call>'),
@@ -240,6 +241,8 @@ SAMPLES: list[Sample] = [
            kwargs={"thinking": True}),
     Sample("deepseek_v31-no-brace", "deepseek_v31", None, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>now<｜tool▁sep｜>x"
            "<｜tool▁call▁end｜><｜tool▁calls▁end｜>b", content="b"),
+    Sample("deepseek_v31-closers-swapped", "deepseek_v31", None, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>now<｜tool▁sep｜>{}"
+           "<｜tool▁calls▁end｜><｜tool▁call▁end｜>b", content="b", calls=[("now", {})]),
     Sample("deepseek_v31-no-separator", "deepseek_v31", None, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>now"
            "<｜tool▁call▁end｜><｜tool▁calls▁end｜>b", content="b"),
     Sample("deepseek_v31-two", "deepseek_v31", None, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>now<｜tool▁sep｜>{\"a\": [1]}"
@@ -469,6 +472,10 @@ SAMPLES: list[Sample] = [
            "a b<escape>}<end_function_call>", calls=[("note", {"text": 5, "limit": 5, "path": "a b"})]),
     Sample("olmo3-newline-in-string", "olmo3", None, "<function_calls>\nnote(text='a\nb')\nnow(a=null)\n</function_calls>x",
            content="x", calls=[("note", {"text": "a\nb"}), ("now", {"a": None})]),
+    Sample("olmo3-broken", "olmo3", None, "a<function_calls>\nnow()\nnow(1)\n</function_calls>b", content="ab",
+           calls=[("now", {})], cut=True),
+    Sample("lfm2-broken", "lfm2", None, "a<|tool_call_start|>[now(), now(a=[)]<|tool_call_end|>b", content="ab",
+           calls=[("now", {})], cut=True),
     Sample("lfm2-text-around", "lfm2", None, "a <|tool_call_start|>[now()]<|tool_call_end|>b", content="ab",
            calls=[("now", {})]),
     Sample("plamo-ends-reasoning", "plamo3", "plamo3", "a<|plamo:end_think:plamo|>b<|plamo:begin_think:plamo|>c"
