@@ -19,7 +19,8 @@ from benchmarks.report import environment, table, write
 from benchmarks.workloads import WORKLOADS, Workload
 from schemas.generate import GenerateChunk
 from schemas.state import StreamState
-from worker.core.step import PreparedRequest, derender_step
+from worker.core.prepare import PreparedRequest
+from worker.core.step import derender_step
 
 LENGTHS = (100, 1_000, 10_000, 30_000)
 STEPS = 400

@@ -21,7 +21,8 @@ from tests.core import golden_runner, support
 from worker.core import stop
 from worker.core.client_state import check_client_state
 from worker.core.detokenize import MAX_HELD_CHARS, MAX_UNREAD_IDS, START, WINDOW_IDS, check, decode_text, flush
-from worker.core.step import PreparedRequest, derender
+from worker.core.prepare import PreparedRequest
+from worker.core.step import derender
 from worker.core.vocabulary import REPLACEMENT, Vocabulary
 
 PUBLISHED = ("deepseek_v3", "deepseek_v4", "gemma3", "gptoss", "llama2", "llama3_1", "qwen3")

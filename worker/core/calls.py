@@ -28,7 +28,8 @@ from worker.core import validate
 from worker.core.client_state import check_client_state
 from worker.core.errors import RequestError, SchemaError, StateMismatch
 from worker.core.model import Limits, Model
-from worker.core.step import derender, derender_completions, derender_step, prepare
+from worker.core.prepare import prepare
+from worker.core.step import derender, derender_completions, derender_step
 from worker.core.versions import current_stream_state
 
 Endpoint = Literal["chat", "completion"]

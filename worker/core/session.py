@@ -33,18 +33,18 @@ from schemas.openai import (
 )
 from schemas.request import RequestContext
 from schemas.state import REQUEST_STATE_VERSION, RequestState, StreamState
-from worker.core import step, validate
+from worker.core import prepare, step, validate
 from worker.core.calls import Models, derender_call
 from worker.core.errors import RequestError, SchemaError, cut
 from worker.core.inspect import inspect_call
 from worker.core.model import Limits
-from worker.core.step import PreparedRequest
+from worker.core.prepare import PreparedRequest
 
 
 class Core:
     """The pure functions that a session calls; tests put others in their place."""
 
-    prepare = staticmethod(step.prepare)
+    prepare = staticmethod(prepare.prepare)
     derender_step = staticmethod(step.derender_step)
     derender = staticmethod(step.derender)
     derender_completions = staticmethod(step.derender_completions)
