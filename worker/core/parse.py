@@ -265,7 +265,8 @@ class Parser:
         """Whether text lies wholly inside a string of the arguments and is passed on as it is."""
         if region == VALUE:
             plain = state.flags & STREAMING and not state.flags & (FRESH | SKIPPING | LINE)
-            return bool(plain and self.compiled.params) and self.compiled.value_stop.search(text) is None
+            params = self.compiled.params
+            return bool(plain) and params is not None and params.value_stop.search(text) is None
         inside = region == JSON or (region == MEMBERS and state.phase == json_regions.ARGUMENTS)
         return inside and state.mode == STRING and _STRING_STOP.search(text) is None
 

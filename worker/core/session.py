@@ -18,7 +18,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from schemas import keys
-from schemas.generate import GenerateChunk, GenerateResponse, GenerateStreamChoice, Usage
+from schemas.generate import GenerateChunk, GenerateResponse, GenerateStreamChoice
 from schemas.inspect import INSPECT
 from schemas.openai import (
     ChatCompletionChunk,
@@ -568,7 +568,7 @@ class _Run:
             return
         completion = sum(state.tokens for state in self.choices.values())
         prompt = self.before.prompt_tokens or 0
-        usage = Usage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
+        usage = step.usage_of(prompt, completion)
         reply, _ = self.core.derender_step(self.request, GenerateChunk(choices=[], usage=usage), None)
         self._reply(replace(reply, usage=usage), None, None)  # the step knows one prompt, this is the sum of all
         self.usage_due = False
