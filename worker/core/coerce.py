@@ -88,10 +88,15 @@ def schema_types(schema: Any, root: Any = None, depth: int = 0) -> int:
     return found
 
 
+def property_schema(schema: Any, key: str) -> Any:
+    """Schema of one member of an object; None if the object's schema does not say."""
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    return properties.get(key) if isinstance(properties, Mapping) else None
+
+
 def parameter_types(parameters: Any, key: str) -> int:
     """Types of one parameter of a tool, by the tool's `parameters` schema."""
-    properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
-    return schema_types(properties.get(key), parameters) if isinstance(properties, Mapping) else UNKNOWN
+    return schema_types(property_schema(parameters, key), parameters)
 
 
 def dump(value: Any) -> str:
@@ -177,7 +182,7 @@ def convert(text: str, types: int) -> str:
         lowered = stripped.lower()
         if types & NULL and (lowered == "null" or (stripped == "None" and not types & STRING)):
             return "null"
-        if types & INTEGER and (_INTEGER.match(stripped)):
+        if types & INTEGER and _INTEGER.match(stripped):
             return number_text(stripped) or dump(text)
         if types & NUMBER:
             number = number_text(stripped)

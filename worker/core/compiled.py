@@ -56,6 +56,8 @@ from worker.core.vocabulary import Vocabulary
 _NAMED = 0xD800
 _DROPPED = 0xD900
 _LAST = 0xDFFF
+FIRST_DROPPED, LAST_SYMBOL = chr(_DROPPED), chr(_LAST)
+"""Symbols of special tokens that no grammar names."""
 SYMBOL = re.compile("[\ud800-\udfff]")
 _PORTABLE_BASE = 0x4E00 - _NAMED
 _TO_PORTABLE = {code: "\ufdd0" + chr(code + _PORTABLE_BASE) for code in range(_NAMED, _LAST + 1)} | {0xFDD0: "\ufdd0 "}
@@ -124,6 +126,12 @@ class Markers:
 
     def at_end(self) -> Markers:
         return Markers(self.literals, ending=True) if self.extended else self
+
+
+def partial(buf: str, pos: int, literal: str) -> int:
+    """`Markers.hold` for one literal that is not worth a pattern."""
+    longest = min(len(literal) - 1, len(buf) - pos)
+    return len(buf) - next((n for n in range(longest, 0, -1) if buf.endswith(literal[:n])), 0)
 
 
 class Symbols:

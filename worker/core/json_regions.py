@@ -181,7 +181,7 @@ def _members(run: Run, shape: Members) -> bool:
                     run.value = ""
                     run.flags |= BAD if phase == TEXT else MUTE
             elif phase == SKIP:
-                run.key = (run.key + text)[:8]
+                run.key = (run.key + text)[:8]  # enough to tell null from anything else
             else:
                 run.key += text
                 if len(run.key) > MAX_HEADER:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from json.encoder import encode_basestring
-from zlib import crc32
 
 from worker.core.coerce import (
     CONTAINERS,
@@ -16,13 +15,13 @@ from worker.core.coerce import (
     STRING,
     UNKNOWN,
     convert,
-    dump,
     json_or_string,
     parameter_types,
     schema_types,
 )
-from worker.core.compiled import CDATA, SYMBOL, ParamMarkers
+from worker.core.compiled import CDATA, FIRST_DROPPED, SYMBOL, ParamMarkers, partial
 from worker.core.json_scan import VALUE as JSON_VALUE
+from worker.core.object_writer import is_new, write_end, write_key
 from worker.core.run import Run
 from worker.core.run_constants import (
     AFTER,
@@ -32,7 +31,6 @@ from worker.core.run_constants import (
     KEY,
     LINE,
     MAX_HEADER,
-    MAX_KEYS,
     MAX_SCALAR_VALUE,
     MAX_SPACE,
     MAX_VALUE,
@@ -93,7 +91,7 @@ def params(run: Run) -> bool:
 
 def _end_call(run: Run) -> None:
     if run.flags & OPEN:
-        run.write("}" if run.flags & WROTE else "{}")
+        write_end(run)
     run.end(True)
     run.call_over()
 
@@ -144,14 +142,11 @@ def _types(run: Run, name: str, attribute: str | None) -> int:
 def _begin_value(run: Run) -> None:
     """Write the key; a value whose type is a string streams, the others are collected until they can be typed."""
     key, run.key, run.value = run.key, "", ""
-    digest = crc32(key.encode("utf-8", "surrogatepass"))
     run.flags = (run.flags | FRESH) & ~(STREAMING | SKIPPING | LINE)
-    if digest in run.seen or len(run.seen) >= MAX_KEYS:
+    if not is_new(run, key):
         run.flags |= SKIPPING
         return
-    run.seen = (*run.seen, digest)
-    run.write((", " if run.flags & WROTE else "{") + dump(key) + ": ")
-    run.flags |= WROTE
+    write_key(run, key)
     if run.kind in (UNKNOWN, STRING):
         run.flags |= STREAMING
         run.write('"')
@@ -243,8 +238,7 @@ def _verbatim(run: Run) -> bool:
     buf = run.buf
     end = buf.find(_CDATA_END, run.pos)
     if end < 0:
-        end = len(buf) - next((n for n in (2, 1) if buf.endswith(_CDATA_END[:n])), 0)
-        end = max(end, run.pos)
+        end = partial(buf, run.pos, _CDATA_END)
         _say(run, buf[run.pos : end])
         return run.wait(end)
     _say(run, buf[run.pos : end])
@@ -311,7 +305,7 @@ def _decide(run: Run, markers: ParamMarkers, begin: int, match: re.Match[str]) -
             return CLOSE
         if follower.startswith(rest) and not run.ending:
             return WAIT
-    if SYMBOL.match(rest) and rest[0] >= "\ud900":  # a special token the grammar does not know ends the turn
+    if SYMBOL.match(rest) and rest[0] >= FIRST_DROPPED:  # ends the turn
         return CLOSE
     return TEXT
 

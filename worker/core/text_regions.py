@@ -8,6 +8,8 @@ from worker.core import message_regions
 from worker.core.compiled import (
     CALL,
     CLOSE_REASONING,
+    FIRST_DROPPED,
+    LAST_SYMBOL,
     MATH,
     NEWLINE,
     NOISE,
@@ -85,7 +87,7 @@ def _table(run: Run) -> TextRegion:
 def _skip_blank(run: Run) -> str:
     """The next character that is neither whitespace nor a special token without a meaning, "" if there is none."""
     buf, pos, size = run.buf, run.pos, len(run.buf)
-    while pos < size and (buf[pos] in SPACE or "\ud900" <= buf[pos] <= "\udfff"):
+    while pos < size and (buf[pos] in SPACE or FIRST_DROPPED <= buf[pos] <= LAST_SYMBOL):
         pos += 1
     run.pos = pos
     return buf[pos] if pos < size else ""
@@ -393,12 +395,18 @@ def header(run: Run) -> bool:
     run.id = id_ if len(id_) <= MAX_HEADER else ""
     if not run.name:
         run.flags |= MUTE
-    arguments = c.arguments
+    _begin_arguments(run, kept=kept, empty=bool(groups.get("empty")))
+    return True
+
+
+def _begin_arguments(run: Run, *, kept: bool, empty: bool) -> None:
+    """On to the arguments. kept: what ended the header belongs to them; empty: the header says that there are none."""
+    arguments = run.c.arguments
     if isinstance(arguments, Json):
         run.region, run.mode, run.stack = JSON, JSON_VALUE, ""
     elif isinstance(arguments, Params):
         run.begin()
-        if groups.get("empty"):
+        if empty:
             run.write("{}")
             run.end(True)
             run.call_over()
@@ -419,7 +427,6 @@ def header(run: Run) -> bool:
             else:
                 run.flags |= MUTE
             run.region = AFTER
-    return True
 
 
 def after(run: Run) -> bool:

@@ -7,7 +7,6 @@ two ids is the bytes of an unfinished character. Any other decoder runs over a w
 
 from __future__ import annotations
 
-import codecs
 import json
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
@@ -28,16 +27,6 @@ def _byte_level_alphabet() -> dict[str, int]:
 
 
 _BYTE_OF = _byte_level_alphabet()
-
-
-def _one_per_byte(error: UnicodeError) -> tuple[str, int]:
-    """Byte fallback writes one U+FFFD for each byte of an invalid run (UTF-8 lossy decoding: one a run)."""
-    if not isinstance(error, UnicodeDecodeError):
-        raise error
-    return REPLACEMENT * (error.end - error.start), error.end
-
-
-codecs.register_error("derender.one_per_byte", _one_per_byte)
 
 
 def _decoder_steps(decoder: dict[str, Any] | None) -> list[dict[str, Any]]:
@@ -61,9 +50,9 @@ class Vocabulary:
         self.added: dict[int, str] = {id_: token.content for id_, token in added.items()}
         self.special = frozenset(id_ for id_, token in added.items() if token.special)
         self.id_of: dict[str, int] = {text: id_ for id_, text in self.added.items()}
-        definition = json.loads(tokenizer.to_str())
-        self.fingerprint = blake2b(tokenizer.to_str().encode(), digest_size=8).hexdigest()
-        steps = _decoder_steps(definition["decoder"])
+        definition = tokenizer.to_str()
+        self.fingerprint = blake2b(definition.encode(), digest_size=8).hexdigest()
+        steps = _decoder_steps(json.loads(definition)["decoder"])
         self.kind: DecoderKind = "window"
         self.strips_leading_space = False
         self._replace: tuple[str, str] | None = None
