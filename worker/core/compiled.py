@@ -201,7 +201,7 @@ CLOSE_REASONING, OPEN_REASONING, NOISE, SECTION, CALL, SWALLOW, WRAP, NEWLINE, M
 
 @dataclass(frozen=True)
 class TextRegion:
-    """Markers of a text region and what each does; plain: finds anything that is not just text."""
+    """Markers of a text region and what each does. stop: finds anything that is not just text."""
 
     markers: Markers
     actions: dict[str, int]
@@ -246,7 +246,10 @@ class CallMarkers(NamedTuple):
 
 @dataclass(frozen=True)
 class HeaderMarkers:
-    """Text between a call's opener and its arguments. end: what ends it; abort: what shows that it is none."""
+    """Text between a call's opener and its arguments.
+
+    end: what ends it; keep: those of them that belong to the arguments; abort: what shows that it is no header.
+    """
 
     pattern: re.Pattern[str]
     end: Markers

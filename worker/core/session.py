@@ -606,24 +606,22 @@ def _unknown(request: PreparedRequest, ids: Sequence[int] | None) -> int:
 
 
 def _for_clients(reply: ChatCompletionChunk | CompletionChunk) -> ChatCompletionChunk | CompletionChunk:
-    """A chunk as streaming clients merge it: deltas of calls without nulls."""
-    if isinstance(reply, CompletionChunk) or all(choice.delta.tool_calls is UNSET for choice in reply.choices):
+    """A chunk, which has one choice at most, as streaming clients merge it: deltas of calls without nulls."""
+    if isinstance(reply, CompletionChunk) or not reply.choices:
         return reply
-    choices = []
-    for choice in reply.choices:
-        if choice.delta.tool_calls is not UNSET:
-            pieces: list[ToolCallDelta] = [
-                ToolCallPiece(
-                    index=call.index,
-                    function=FunctionCallPiece(call.function.name, call.function.arguments),
-                    id=call.id,
-                    type=call.type,
-                )
-                for call in choice.delta.tool_calls
-            ]
-            choice = replace(choice, delta=replace(choice.delta, tool_calls=pieces))
-        choices.append(choice)
-    return replace(reply, choices=choices)
+    [choice] = reply.choices
+    if choice.delta.tool_calls is UNSET:
+        return reply
+    pieces: list[ToolCallDelta] = [
+        ToolCallPiece(
+            index=call.index,
+            function=FunctionCallPiece(call.function.name, call.function.arguments),
+            id=call.id,
+            type=call.type,
+        )
+        for call in choice.delta.tool_calls
+    ]
+    return replace(reply, choices=[replace(choice, delta=replace(choice.delta, tool_calls=pieces))])
 
 
 def _asked(context: RequestContext) -> ChatRequest | CompletionRequest | None:

@@ -120,15 +120,10 @@ def start_region(
         for literal in (*compiled.closes, *compiled.ends):
             after = after.removeprefix(literal)
         return content, (0 if after.strip() else STRIP) | (OPENER if by_id else 0), "", ""
-    switch = thinking(compiled, kwargs)
-    if switch is None:
-        switch = grammar.start == "reasoning"
-        explicit = False
-    else:
-        explicit = not switch
-    if switch and (grammar.start == "reasoning" or grammar.switches):
+    told = thinking(compiled, kwargs)
+    if told or (told is None and grammar.start == "reasoning"):
         return REASONING, STRIP, "", ""
-    return content, OPENER if by_id or not explicit else 0, "", ""
+    return content, OPENER if by_id or told is None else 0, "", ""
 
 
 def _turn(compiled: Compiled, prompt: Sequence[int]) -> str:

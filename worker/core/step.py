@@ -353,16 +353,10 @@ def _chat_choice(
     if request.parser is None:
         delta = ChatDelta(role="assistant" if role else None, content=step.text or None)
     else:
-        calls = assemble.CallState(before.calls, before.call_done, before.call_open, before.call_held)
-        delta, calls = assemble.delta(step.events, calls, request.calls, _call_ids(request, index), role=role)
-        if calls != (before.calls, before.call_done, before.call_open, before.call_held):
-            after = structs.replace(
-                after,
-                calls=calls.calls,
-                call_done=calls.call_done,
-                call_open=calls.call_open,
-                call_held=calls.call_held,
-            )
+        known = assemble.CallState(before.calls, before.call_done, before.call_open, before.call_held)
+        delta, calls = assemble.delta(step.events, known, request.calls, _call_ids(request, index), role=role)
+        if calls is not known:
+            after = structs.replace(after, **calls._asdict())
         finish = assemble.finish_reason(finish, calls=calls.call_done, policy=request.calls)
     return (
         ChatChunkChoice(
