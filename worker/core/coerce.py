@@ -99,7 +99,7 @@ def dump(value: Any) -> str:
 
     Raises ValueError for a number that JSON does not have.
     """
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    text = _encode(value)
     return json.dumps(value) if not text.isascii() and _SURROGATE.search(text) else text
 
 
@@ -109,6 +109,8 @@ def _constant(name: str) -> Any:
 
 _decoder = json.JSONDecoder(parse_constant=_constant, parse_int=len, parse_float=len)
 """Numbers of any length: only whether the text is JSON counts."""
+_decode_string = json.JSONDecoder(strict=False).decode
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def json_kind(text: str) -> int:
@@ -138,7 +140,7 @@ def json_string(text: str) -> str | None:
     A lone surrogate, which JSON can escape but UTF-8 cannot hold, becomes U+FFFD.
     """
     try:
-        value = json.loads(text, strict=False)
+        value = _decode_string(text)
     except (ValueError, RecursionError):
         return None
     return _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else None

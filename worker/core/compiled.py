@@ -74,7 +74,8 @@ def from_portable(text: str) -> str:
 
 
 CDATA = "<![CDATA["
-NOTHING = re.compile(r"(?!)")
+NOTHING = re.compile("\ud800(?!)")
+"""Never matches; it begins with a character for which the search looks fast, where `(?!)` alone is tried everywhere."""
 
 
 class Markers:
@@ -97,11 +98,11 @@ class Markers:
             self.extended |= bool(rests)
             undecided = "|".join(map(re.escape, sorted(rests)))
             patterns.append(re.escape(literal) + (rf"(?!(?:{undecided})\Z)" if rests and not ending else ""))
-        self.find = re.compile("|".join(patterns) or r"(?!)").search
+        self.find = (re.compile("|".join(patterns)) if patterns else NOTHING).search
         prefixes = {literal[:n] for literal in by_length for n in range(1, len(literal))}
         self._reach = max(map(len, prefixes), default=0)
         tails = "|".join(map(re.escape, sorted(prefixes, key=len, reverse=True)))
-        self._partial = re.compile(rf"(?:{tails})\Z" if tails else r"(?!)").search
+        self._partial = (re.compile(rf"(?:{tails})\Z") if tails else NOTHING).search
 
     def hold(self, buf: str, pos: int) -> int:
         """Where the longest end of buf[pos:] begins that is a proper beginning of a literal; len(buf) if none."""
@@ -170,7 +171,7 @@ CLOSE_REASONING, OPEN_REASONING, NOISE, SECTION, CALL, SWALLOW, WRAP, NEWLINE, M
 
 @dataclass(frozen=True)
 class TextRegion:
-    """Markers of a text region and what each does; plain: finds anything that is not just text."""
+    """Markers of a text region and what each does; stop: finds anything but whitespace that is not just text."""
 
     markers: Markers
     actions: dict[str, int]
@@ -179,7 +180,7 @@ class TextRegion:
     @classmethod
     def of(cls, actions: dict[str, int]) -> TextRegion:
         firsts = "".join(re.escape(char) for char in sorted({literal[0] for literal in actions}))
-        return cls(Markers(actions), actions, re.compile(rf"[{firsts}\ud800-\udfff]|\s\Z"))
+        return cls(Markers(actions), actions, re.compile(rf"[{firsts}\ud800-\udfff]"))
 
     def at_end(self) -> TextRegion:
         return replace(self, markers=Markers(self.markers.literals, ending=True))

@@ -177,6 +177,9 @@ def _members(run: Run, shape: Members) -> bool:
             if phase == ARGUMENTS and run.flags & OPEN:
                 for part in out:
                     run.write(part)
+                if scan.done:
+                    _value_done(run, shape)
+                    return True
             elif phase in (ARGUMENTS, TEXT):
                 run.value += run.literal(text)
                 if len(run.value) > MAX_VALUE:

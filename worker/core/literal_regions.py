@@ -57,8 +57,8 @@ def literals(run: Run) -> bool:
                 run.write(json_or_string(run.literal(run.value)) if c.decoded else '"')
                 run.value = ""
                 run.phase = NEXT
-            else:
-                run.phase = COLON
+                return True
+            run.phase = COLON
             continue
         if phase in (KEY_TEXT, BARE):
             match = (_KEY_STOP if phase == KEY_TEXT else _BARE_STOP).search(buf, run.pos)

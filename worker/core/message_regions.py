@@ -97,8 +97,9 @@ def body(run: Run) -> bool:
         reasoning = run.region == BODY_REASONING
         assert c.messages is not None
         if reasoning and c.messages.trim:
+            # what is held of a longer run of whitespace is the same whether it was read at once or not
             kept = run.pos + len(run.buf[run.pos : stop].rstrip(SPACE))
-            stop = kept if match or stop - kept <= MAX_SPACE else stop
+            stop -= (stop - kept) % (MAX_SPACE + 1)
         text = run.prose(run.buf[run.pos : stop])
         fresh = not run.flags & (SEEN_REASONING if reasoning else SEEN)
         if fresh and not text.strip(SPACE) and len(text) <= MAX_SPACE:
@@ -118,8 +119,7 @@ def boundary(run: Run) -> re.Match[str] | None:
     """Where the body ends."""
     c = run.c
     match = c.in_body.find(run.buf, run.pos)
-    headless = c.headless.search(run.buf, run.pos)
-    return headless if headless and (match is None or headless.start() < match.start()) else match
+    return c.headless.search(run.buf, run.pos, match.start() if match else len(run.buf)) or match
 
 
 def hold(run: Run) -> int:

@@ -85,7 +85,7 @@ def _calls(run: Run) -> bool | None:
         if run.phase == VALUE:
             if not _value(run):
                 return False if run.pos == len(buf) else None
-            continue
+            return True
         char = run.skip_space()
         if not char:
             return False

@@ -69,6 +69,8 @@ FIELD_CAPS = (MAX_HEADER, MAX_VALUE)
 
 SLICE = MAX_SPACE
 """Longest text that regions get at once: no more than the least cap, so nothing can begin and overflow in one go."""
+LARGE_SLICE = 1024
+"""The same where no cap can be passed unseen. It has an end because what the region leaves of it is read again."""
 
 MAX_KEYS = 64
 MAX_RECIPIENT = 64
