@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -48,6 +48,16 @@ def _decoder_steps(decoder: dict[str, Any] | None) -> list[dict[str, Any]]:
     return [decoder]
 
 
+class _Table(dict[int, bytes]):
+    """What was looked up, and a look-up of the rest: every id of an output passes here, without a call of Python."""
+
+    def __init__(self, look_up: Callable[[int], bytes]) -> None:
+        self._look_up = look_up
+
+    def __missing__(self, id_: int) -> bytes:
+        return self._look_up(id_)
+
+
 class Vocabulary:
     """A tokenizer, seen by the detokenizer and the parser. Immutable but for its caches.
 
@@ -78,7 +88,9 @@ class Vocabulary:
                 self._replace = (steps[0]["pattern"]["String"], steps[0]["content"])
                 self.strips_leading_space = bool(rest)
         self.size = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
-        self._bytes: dict[int, bytes] = {}
+        self._bytes = _Table(self._look_up)
+        self.bytes_of: Callable[[int], bytes] = self._bytes.__getitem__
+        """Bytes that an id stands for; empty for an id without a vocabulary entry."""
         self._byte_ids: set[int] = set()
         self._alone: dict[int, tuple[str, list[int] | None]] = {}
         self.added: dict[int, str] = {
@@ -91,11 +103,6 @@ class Vocabulary:
         if self.kind != "window" or alone == self.tokenizer.id_to_token(id_):
             return alone
         return self.decode((id_, id_)).removeprefix(alone)
-
-    def bytes_of(self, id_: int) -> bytes:
-        """Bytes that an id stands for; empty for an id without a vocabulary entry."""
-        known = self._bytes.get(id_)
-        return self._look_up(id_) if known is None else known
 
     def is_byte(self, id_: int) -> bool:
         """Whether the id is one byte of a byte-fallback run."""
