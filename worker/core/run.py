@@ -114,7 +114,7 @@ class Run:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def take(self, text: str) -> None:
-        """Text for the regions, behind what was held. It must not be longer than `room`."""
+        """Text for the regions, behind what was held. Not longer than `room`, but where no cap can be passed."""
         self.buf = self.held + text if self.held else text
         self.held = ""
         self.pos = 0
