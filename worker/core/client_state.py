@@ -12,7 +12,8 @@ from worker.core import assemble, detokenize
 from worker.core.errors import StateMismatch
 from worker.core.events import TEXT
 from worker.core.logprobs import CONTEXT_IDS
-from worker.core.step import PreparedRequest, check_state
+from worker.core.prepare import PreparedRequest
+from worker.core.step import check_state
 
 
 def check_client_state(request: PreparedRequest, state: StreamState) -> None:
@@ -61,7 +62,8 @@ def _check_stop(request: PreparedRequest, state: StreamState) -> None:
     if request.parser is None or not request.stops:
         raise StateMismatch("stream_state: stop_held is set, but this request holds no tokens for a stop string")
     added = request.model.vocabulary.added
-    if any(id_ != TEXT and added.get(id_) != text for text, id_ in state.stop_held):
+    # the first text of all may have lost the space that the decoder strips
+    if any(id_ != TEXT and added.get(id_) not in (text, " " + text) for text, id_ in state.stop_held):
         raise StateMismatch("stream_state: stop_held has a text that is not the one of its id")
     # a token that a beginning starts in is held whole
     most = max(map(len, request.stops)) + max(map(len, added.values()), default=0)

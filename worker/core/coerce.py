@@ -89,10 +89,15 @@ def schema_types(schema: Any, root: Any = None, depth: int = 0) -> int:
     return found
 
 
+def property_schema(schema: Any, key: str) -> Any:
+    """Schema of one member of an object; None if the object's schema does not say."""
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    return properties.get(key) if isinstance(properties, Mapping) else None
+
+
 def parameter_types(parameters: Any, key: str) -> int:
     """Types of one parameter of a tool, by the tool's `parameters` schema."""
-    properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
-    return schema_types(properties.get(key), parameters) if isinstance(properties, Mapping) else UNKNOWN
+    return schema_types(property_schema(parameters, key), parameters)
 
 
 def dump(value: Any) -> str:
@@ -100,7 +105,7 @@ def dump(value: Any) -> str:
 
     Raises ValueError for a number that JSON does not have.
     """
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    text = _encode(value)
     return json.dumps(value) if not text.isascii() and _SURROGATE.search(text) else text
 
 
@@ -110,6 +115,8 @@ def _constant(name: str) -> Any:
 
 _decoder = json.JSONDecoder(parse_constant=_constant, parse_int=len, parse_float=len)
 """Numbers of any length: only whether the text is JSON counts."""
+_decode_string = json.JSONDecoder(strict=False).decode
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def json_kind(text: str) -> int:
@@ -139,7 +146,7 @@ def json_string(text: str) -> str | None:
     A lone surrogate, which JSON can escape but UTF-8 cannot hold, becomes U+FFFD.
     """
     try:
-        value = json.loads(text, strict=False)
+        value = _decode_string(text)
     except (ValueError, RecursionError):
         return None
     return _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else None
@@ -189,7 +196,7 @@ def convert(text: str, types: int) -> str:
         lowered = stripped.lower()
         if types & NULL and (lowered == "null" or (stripped == "None" and not types & STRING)):
             return "null"
-        if types & INTEGER and (_INTEGER.match(stripped)):
+        if types & INTEGER and _INTEGER.match(stripped):
             return number_text(stripped) or dump(text)
         if types & NUMBER:
             number = number_text(stripped)

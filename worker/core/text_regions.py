@@ -8,6 +8,8 @@ from worker.core import message_regions
 from worker.core.compiled import (
     CALL,
     CLOSE_REASONING,
+    FIRST_DROPPED,
+    LAST_SYMBOL,
     MATH,
     NEWLINE,
     NOISE,
@@ -22,6 +24,7 @@ from worker.core.compiled import (
 from worker.core.grammar import MAX_LITERAL, Elements, Json, Literals, Members, Params, Python
 from worker.core.json_regions import ITEM
 from worker.core.json_scan import VALUE as JSON_VALUE
+from worker.core.param_regions import unescape
 from worker.core.run import Run
 from worker.core.run_constants import (
     AFTER,
@@ -68,8 +71,8 @@ def _table(run: Run) -> TextRegion:
     if run.region == REASONING:
         return c.in_reasoning
     table = c.in_content
-    if run.flags & AFTER_CALL and c.after_bare is not None:
-        table = c.after_bare
+    if run.flags & AFTER_CALL and c.after_call is not None:
+        table = c.after_call
     elif run.flags & OPENER:
         table = c.at_start
     if table is not c.in_content:
@@ -86,7 +89,7 @@ def _table(run: Run) -> TextRegion:
 def _skip_blank(run: Run) -> str:
     """The next character that is neither whitespace nor a special token without a meaning, "" if there is none."""
     buf, pos, size = run.buf, run.pos, len(run.buf)
-    while pos < size and (buf[pos] in SPACE or "\ud900" <= buf[pos] <= "\udfff"):
+    while pos < size and (buf[pos] in SPACE or FIRST_DROPPED <= buf[pos] <= LAST_SYMBOL):
         pos += 1
     run.pos = pos
     return buf[pos] if pos < size else ""
@@ -312,9 +315,10 @@ def opened(run: Run) -> bool:
         _accept(run)
         run.region = MEMBERS
         return True
-    match = c.header_end.find(rest)
+    assert c.header is not None
+    match = c.header.end.find(rest)
     if match is None:
-        hold = c.header_end.hold(rest, 0)
+        hold = c.header.end.hold(rest, 0)
         if _PROSE.match(rest[:hold]) or run.over(start, MAX_HEADER):
             run.pos = start
             return _reject(run)
@@ -358,21 +362,22 @@ def section(run: Run) -> bool:
 
 def header(run: Run) -> bool:
     """The name of a call, up to what ends it."""
-    c = run.c
+    c, markers = run.c, run.c.header
+    assert markers is not None
     start = run.pos
     char = run.skip_space()
     if c.or_members is not None and char and char in c.first_of_members:
         run.region = MEMBERS
         return True
-    match = c.header_end.find(run.buf, run.pos)
-    abort = c.header_abort.find(run.buf, run.pos)
+    match = markers.end.find(run.buf, run.pos)
+    abort = markers.abort.find(run.buf, run.pos)
     if abort and (match is None or abort.start() < match.start()):
         # no name, or no arguments: not a call
         run.pos = abort.start()
         run.flags |= MUTE
         run.region = AFTER
         return True
-    if match and not run.ending and c.header_abort.hold(run.buf, run.pos) < match.start():
+    if match and not run.ending and markers.abort.hold(run.buf, run.pos) < match.start():
         match = None  # what ends the header stands inside the beginning of what breaks it off
     if match is None:
         if run.over(start, MAX_HEADER):
@@ -381,25 +386,30 @@ def header(run: Run) -> bool:
             return True
         return run.wait(start)
     captured = run.literal(run.buf[run.pos : match.start()])
-    kept = match.group() in c.header_keep
+    kept = match.group() in markers.keep
     run.pos = match.start() if kept else match.end()
-    assert c.header_pattern is not None
-    found = c.header_pattern.fullmatch(captured)
+    found = markers.pattern.fullmatch(captured)
     groups = found.groupdict() if found else {}
     name = (groups.get("name") or "").strip()
-    if c.params is not None and c.params.escapes:
+    if c.params is not None and c.params.grammar.escapes:
         name = unescape(name)
     run.name = name if len(name) <= MAX_HEADER else ""
     id_ = (groups.get("id") or "").strip()
     run.id = id_ if len(id_) <= MAX_HEADER else ""
     if not run.name:
         run.flags |= MUTE
-    arguments = c.tools.arguments if c.tools else None
+    _begin_arguments(run, kept=kept, empty=bool(groups.get("empty")))
+    return True
+
+
+def _begin_arguments(run: Run, *, kept: bool, empty: bool) -> None:
+    """On to the arguments. kept: what ended the header belongs to them; empty: the header says that there are none."""
+    arguments = run.c.arguments
     if isinstance(arguments, Json):
         run.region, run.mode, run.stack = JSON, JSON_VALUE, ""
     elif isinstance(arguments, Params):
         run.begin()
-        if groups.get("empty"):
+        if empty:
             run.write("{}")
             run.end(True)
             run.call_over()
@@ -420,11 +430,6 @@ def header(run: Run) -> bool:
             else:
                 run.flags |= MUTE
             run.region = AFTER
-    return True
-
-
-def unescape(text: str) -> str:
-    return text.replace("&quot;", '"').replace("&amp;", "&")
 
 
 def after(run: Run) -> bool:
@@ -441,9 +446,9 @@ def after(run: Run) -> bool:
             run.region = MEMBERS
             return True
         run.flags &= ~FRESH
-    match = c.after_call.find(run.buf, run.pos)
+    match = c.in_section.find(run.buf, run.pos)
     if match is None:
-        return run.wait(c.after_call.hold(run.buf, run.pos))
+        return run.wait(c.in_section.hold(run.buf, run.pos))
     literal = match.group()
     run.end(bool(run.flags & GOOD))
     if literal == c.close:
