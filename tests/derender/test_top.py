@@ -15,8 +15,8 @@ from derender.top import TopSettings, duration, frame, short
 from producer.survey import Lane, PartitionLook, Survey
 from schemas.keys import Keys
 from schemas.report import BridgeReport, ModelReport, WorkerReport
-from tests.faults import publish, recording, worker_processes
 from tests.shared_data import ROOT
+from tests.workers import publish, recording, worker_processes
 from worker.settings import SettingsError
 
 A, B = "host-a:11:x:1.1", "host-b:12:y:1.1"
