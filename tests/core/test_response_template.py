@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.core.grammars.cases import TOOLS
-from tests.core.grammars.test_families import smollm2
+from tests.core.grammars.samples import TOOLS
 from tests.core.harness import chat_request, cuts, run, strict
+from tests.core.support import smollm2
 from worker.core.errors import GrammarError
 from worker.core.grammar import Json, Literals, Members, Params, Python
 from worker.core.model import Model, ParserConfig
