@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -206,8 +207,10 @@ async def test_redis_loses_entries_of_a_numbered_request(tmp_path: Path, undistu
             async for _ in reader.follow("sends-again"):
                 pass
         assert gap[-1].done == keys.STATUS_FAILED
-        assert b"entries of the request were lost" in (gap[-1].error or b"")
+        error = json.loads(gap[-1].error or b"{}")["error"]
+        assert error["message"] == "entries of the request were lost: 21 follows 10"
         kept = [(reply.id, reply.chunk) for reply in gap[:-1]]
+        assert len(kept) == 10
         name = f'"{NAME}"'.encode()
         assert kept == [(id_, fields[keys.CHUNK].replace(name, b'"goes-on"')) for id_, fields in expected[: len(kept)]]
         replies = await redis.xrange(names.reply(0, "sends-again"))

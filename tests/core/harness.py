@@ -33,6 +33,19 @@ def vocabulary(name: str, added: tuple[str, ...] = (), special: tuple[str, ...] 
     return support.vocabulary(shared_data.tokenizer_dir(name), added, special)
 
 
+def fault_model(case: dict[str, Any], **parsers: Any) -> Model:
+    """The served model of a reported fault. parsers: options in place of the case's own."""
+    asked = case["parsers"]
+    options = {
+        "tool_call_parser": asked["tool"],
+        "reasoning_parser": asked["reasoning"],
+        "enable_auto_tool_choice": asked["enable_auto_tools"],
+        "forced_tool_format": asked.get("forced_tool_format", "native"),
+    }
+    added, special = (tuple(case.get(name) or ()) for name in ("added_tokens", "special_tokens"))
+    return support.model(vocabulary(case["tokenizer"], added, special), parsers=options | parsers)
+
+
 def through_bytes(state: ParserState) -> ParserState:
     return _decoder.decode(_encoder.encode(state))
 
@@ -166,6 +179,19 @@ def cuts(ids: Sequence[int], vocabulary: Vocabulary, seed: str) -> Iterator[tupl
             groups.append(ids[at : at + size])
             at += size
         yield f"random-{number}", groups
+
+
+def same_json(one: Any, other: Any) -> bool:
+    """Equal as JSON: types strict, but 1 equals 1.0."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return one == other
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same_json(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same_json, one, other))
+    return type(one) is type(other) and bool(one == other)
 
 
 def chat_request(**fields: Any) -> ChatRequest:

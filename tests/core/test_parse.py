@@ -152,8 +152,10 @@ def test_events_of_one_call_in_one_chunk() -> None:
 
 def test_unknown_parser_name() -> None:
     model = Model(name="m", vocabulary=smollm2(()), parsers=ParserConfig(reasoning_parser="qwen33"))
-    with pytest.raises(GrammarError):
+    with pytest.raises(GrammarError) as raised:
         Parser.for_request(model, chat_request())
+    known = ", ".join(grammars.REASONING_NAMES)
+    assert str(raised.value) == f"reasoning parser 'qwen33' is not known; known are: {known}"
 
 
 fields = st.fixed_dictionaries(

@@ -6,12 +6,10 @@ Every output is derendered whole, and as a stream of single ids in both call mod
 from __future__ import annotations
 
 import json
-from functools import cache
 from typing import Any
 
 import msgspec
 import pytest
-from tokenizers import AddedToken, Tokenizer
 
 from schemas.generate import GenerateResponse
 from tests.core import support
@@ -33,12 +31,8 @@ CALL_F, CALL_G = ("f", '{"a": 1}'), ("g", '{"a": 2}')
 BOTH = [CALL_F, CALL_G]
 
 
-@cache
 def vocabulary() -> Vocabulary:
-    tokenizer = Tokenizer.from_file(str(support.SMOLLM2 / "tokenizer.json"))
-    markers = ("<think>", "</think>", "<tool_call>", "</tool_call>")
-    tokenizer.add_tokens([AddedToken(marker, special=False, normalized=False) for marker in markers])
-    return Vocabulary(tokenizer)
+    return support.smollm2(("<think>", "</think>", "<tool_call>", "</tool_call>"))
 
 
 def encode(text: str) -> list[int]:

@@ -195,9 +195,9 @@ class Fuzz:
         seen.append(fields)
         entry = Entry(b"%d-0" % (1_700_000_000_000 + self.report.inputs), fields)
         if opened is not None and random.random() < 0.1:  # as another worker would go on
-            state = read_request_state(_encode(opened.state))
-            assert state == opened.state
-            opened = self.session.resume(name, state, context)
+            stored = read_request_state(_encode(opened.state))
+            assert stored == opened.state
+            opened = self.session.resume(name, stored, context)
         outcome = self.session.fold(entry, opened, keys.STATUS_OPEN if opened else None)
         for reply in outcome.replies:
             msgspec.json.decode(
@@ -208,8 +208,8 @@ class Fuzz:
         if outcome.open is not None:
             for state in outcome.open.state.choices.values():
                 self._check_state(state)
-            number = outcome.open.state.seq
-            self.open[name] = (outcome.open, seq if number is None else number, outcome.opened or context)
+            last = outcome.open.state.seq
+            self.open[name] = (outcome.open, seq if last is None else last, outcome.opened or context)
         elif outcome.dropped is None and outcome.closed is not None:
             self.open.pop(name, None)
         failed = any(keys.ERROR in reply.fields for reply in outcome.replies)
