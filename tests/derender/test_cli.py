@@ -22,7 +22,6 @@ from link.process import own_version
 from producer.read import Reply
 from schemas.keys import Keys, partition_of
 from tests.conftest import free_port
-from tests.workers import worker_processes
 from worker.core.grammars import TOOL_NAMES
 from worker.settings import DEFAULT_REDIS_URL
 
@@ -150,6 +149,8 @@ def _letters(text: str) -> str:
 
 @pytest.mark.redis
 async def test_replay_and_tail_on_a_server(real_redis: Redis, server_url: str, tmp_path: Path) -> None:
+    from tests.workers import worker_processes
+
     with worker_processes(1, server_url, tmp_path):
         replayed = await asyncio.to_thread(
             run, "replay", "--copies", "2", "--cut", "3", "--run-name", "x-", "--no-follow",
@@ -177,6 +178,8 @@ async def test_tail_of_an_unknown_request(real_redis: Redis, server_url: str) ->
 async def test_a_replay_that_nobody_works_on_says_so_and_waits(
     real_redis: Redis, server_url: str, tmp_path: Path
 ) -> None:
+    from tests.workers import worker_processes
+
     await real_redis.hset(NAMES.config, mapping={"partitions": 8, "wire_version": 1})
     command = [sys.executable, "-m", "derender", "replay", "--redis-url", server_url]
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
