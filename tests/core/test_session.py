@@ -10,6 +10,7 @@ import pytest
 
 from schemas import keys
 from schemas.request import RequestContext
+from tests.events import chunk
 from worker.core.calls import derender_call
 from worker.core.errors import UnknownModel
 from worker.core.model import Limits, Model
@@ -31,10 +32,6 @@ def context(**fields: Any) -> bytes:
     request = fields.pop("request", {})
     request = {"messages": []} | request if kind == "chat" else {"prompt": "x"} | request
     return json.dumps({"kind": kind, f"{kind}_request": request, **fields}).encode()
-
-
-def chunk(*ids: int, finish: str | None = None, index: int = 0, **more: Any) -> bytes:
-    return json.dumps({"choices": [{"index": index, "token_ids": list(ids), "finish_reason": finish}], **more}).encode()
 
 
 USAGE = b'{"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}}'

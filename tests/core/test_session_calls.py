@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.core.support import model as small_model
-from tests.core.test_session import MS, Run, chunk, context, entry, error_of, run, session
+from tests.core.test_session import MS, Run, context, entry, error_of, run, session
+from tests.events import chunk
 from worker.core.calls import derender_call
 from worker.core.errors import RequestError
 from worker.core.model import Limits, Model, ParserConfig

@@ -20,6 +20,7 @@ from producer.publish import Producer
 from producer.read import Reader
 from schemas.keys import Keys
 from tests.conftest import DATA, RedisServer, free_port, redis_in
+from tests.events import chunk
 from tests.workers import worker_processes
 from worker.core.model import Model
 from worker.main import StartError, WorkerProcess, rules
@@ -28,10 +29,6 @@ from worker.settings import Settings
 ROOT = DATA.parents[1]
 NAMES = Keys()
 CONTEXT = b'{"kind": "chat"}'
-
-
-def chunk(*ids: int, finish: str | None = None) -> bytes:
-    return json.dumps({"choices": [{"index": 0, "token_ids": ids, "finish_reason": finish}]}).encode()
 
 
 @asynccontextmanager
