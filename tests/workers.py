@@ -59,7 +59,7 @@ def worker_processes(number: int, url: str, folder: Path, **env: str) -> Iterato
 
 async def publish(url: str, events: list[Event], copies: int) -> list[str]:
     """Replay so many copies of each request, without pauses; their ids."""
-    async with await Producer.connect(url) as producer:
+    async with await Producer.connect(url, wait_s=30.0) as producer:  # a worker takes a while to start
         await replay(producer, events, copies=copies, name=lambda id_, n: f"{id_}.{n}")
     return [f"{id_}.{n}" for id_ in request_ids(events) for n in range(copies)]
 

@@ -232,6 +232,8 @@ def changed(template: dict[str, Any], field: str = "", **values: Any) -> dict[st
          "field 'thinking': close_pattern: '|' in '</think>|<end>' has no bounded form outside a named part"),
         (changed(PARAMETERS, "thinking", close_pattern=r"\w</think>"),
          "field 'thinking': close_pattern: \\w in '\\\\w</think>' has no bounded form outside a named part"),
+        (changed(PARAMETERS, "thinking", close_pattern="</think>\\"),
+         "field 'thinking': close_pattern: '\\\\' in '</think>\\\\' has no bounded form outside a named part"),
         (changed(PARAMETERS, "thinking", close_pattern="</think>+"),
          "field 'thinking': close_pattern: '+' in '</think>+' repeats a literal"),
         (changed(PARAMETERS, "tool_calls", close_pattern=r"(?P<end>\w+)</do>"),

@@ -439,6 +439,17 @@ def test_bad_whole_work(run: Run, fields: dict[str, bytes], message: str) -> Non
     assert error_of(run(**fields))["message"] == message
 
 
+def test_ids_that_the_tokenizer_does_not_have_are_counted(run: Run, smollm2: Model) -> None:
+    """In a chunk and in a whole response, from the first id beyond the vocabulary on."""
+    size = smollm2.vocabulary.size
+    ids = (19556, size - 1, size, size + 7)
+    choice = {"index": 0, "token_ids": ids, "finish_reason": "length"}
+    response = json.dumps({"choices": [choice]}).encode()
+    outcomes = [run(open=context()), run(chunk=chunk(17)), run(chunk=chunk(*ids)), run(control="done")]
+    outcomes.append(Run(run.session)(open=context(), response=response))
+    assert [(one.tokens, one.unknown) for one in outcomes] == [(0, 0), (1, 0), (4, 2), (0, 0), (4, 2)]
+
+
 def test_whole_work_leaves_an_open_request_alone(run: Run) -> None:
     run(open=context())
     before = run.open
