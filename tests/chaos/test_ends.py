@@ -18,14 +18,13 @@ from producer.publish import Producer
 from producer.read import Reader
 from schemas import keys
 from schemas.keys import Keys, partition_of
-from tests.chaos.conftest import Fields, Size, report, sizes
+from tests.chaos.conftest import Expected, Size, report, sizes
 from tests.chaos.fleet import Fleet, dead_letters
 from tests.chaos.fragile_worker import FATAL
 from tests.chaos.load import Load, fifty, recorded, renamed
 from tests.shared_data import ROOT
 from worker.drain import MAX_ATTEMPTS
 
-Expected = dict[str, list[tuple[str, Fields]]]
 pytestmark = pytest.mark.redis
 
 PRODUCER = """

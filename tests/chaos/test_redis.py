@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -20,15 +21,16 @@ from producer.publish import Producer
 from producer.read import Reader
 from schemas import keys
 from schemas.keys import Keys
-from tests.chaos.conftest import Fields, Size, report, sizes
+from tests.chaos.conftest import Expected, Size, report, sizes
 from tests.chaos.fleet import Fleet, dead_letters
 from tests.chaos.load import NAME, Load, Verdicts, recorded, renamed
 from tests.chaos.proxy import Proxy
 from tests.conftest import RedisServer
 
-Expected = dict[str, list[tuple[str, Fields]]]
-
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0")
+
+FOLLOWED: dict[str, Any] = {"together": 20, "rate": lambda: 700.0, "live_share": 0.3}
+"""A load of a few streams at once, many of them with a reader."""
 
 
 class DurableRedis(RedisServer):
@@ -111,11 +113,15 @@ async def test_redis_is_killed_and_started_again(tmp_path: Path, undisturbed_rep
             await Producer.connect(durable.url, max_backlog=2_000) as producer,
             await Reader.connect(durable.url) as reader,
         ):
-            load = Load(
-                redis, producer, size.bases(), undisturbed_replies, size.streams,
-                random=size.random, together=min(200, size.streams // 2), reader=reader,
-                live_share=min(0.2, 100 / size.streams), rate=lambda: 800.0 if size.streams < 100 else 4_000.0,
-            )  # fmt: skip
+            load = size.load(
+                redis,
+                producer,
+                undisturbed_replies,
+                together=min(200, size.streams // 2),
+                reader=reader,
+                live_share=min(0.2, 100 / size.streams),
+                rate=lambda: 800.0 if size.streams < 100 else 4_000.0,
+            )
             begin = time.monotonic()
             verdicts, hit = await broken_up(load, fleet, size.faults, restart)
             took_s = time.monotonic() - begin
@@ -235,10 +241,7 @@ async def test_redis_refuses_all_connections_for_seconds(
             await proxy.accept()
 
         async with await Producer.connect(proxy.url) as producer, await Reader.connect(proxy.url) as reader:
-            load = Load(
-                real_redis, producer, size.bases(), undisturbed_replies, size.streams,
-                random=size.random, together=20, rate=lambda: 700.0, reader=reader, live_share=0.3,
-            )  # fmt: skip
+            load = size.load(real_redis, producer, undisturbed_replies, reader=reader, **FOLLOWED)
             verdicts, hit = await broken_up(load, fleet, size.faults, refuse)
         noticed = [worker.log.count("jobs: Redis is away") for worker in fleet.workers]
         fleet.assert_clean_logs()
@@ -266,10 +269,7 @@ async def test_packets_of_all_are_dropped_for_seconds(
                 proxy.heal()
 
             async with await Producer.connect(url) as producer, await Reader.connect(url, block_ms=500) as reader:
-                load = Load(
-                    real_redis, producer, size.bases(), undisturbed_replies, size.streams,
-                    random=size.random, together=20, rate=lambda: 700.0, reader=reader, live_share=0.3,
-                )  # fmt: skip
+                load = size.load(real_redis, producer, undisturbed_replies, reader=reader, **FOLLOWED)
                 verdicts, hit = await broken_up(load, fleet, size.faults, silence)
             noticed = [worker.log.count("Redis is away (TimeoutError)") for worker in fleet.workers]
             fleet.assert_clean_logs()
@@ -293,10 +293,13 @@ async def test_one_worker_is_cut_off_silently(
         await fleet.start()
         await fleet.settled()
         async with await Producer.connect(fleet.url) as producer:
-            load = Load(
-                real_redis, producer, size.bases(), undisturbed_replies, size.streams,
-                random=size.random, together=30, rate=lambda: 500.0,
-            )  # fmt: skip
+            load = size.load(
+                real_redis,
+                producer,
+                undisturbed_replies,
+                together=30,
+                rate=lambda: 500.0,
+            )
             struck: list[tuple[list[int], int]] = []
 
             async def taken_over() -> bool:

@@ -12,11 +12,9 @@ from redis.asyncio import Redis
 
 from producer.publish import Producer
 from producer.read import Reader
-from tests.chaos.conftest import Fields, Size, report, sizes
+from tests.chaos.conftest import Expected, Size, report, sizes
 from tests.chaos.fleet import Fleet, Hit, dead_letters, percentile
 from tests.chaos.load import Load
-
-Expected = dict[str, list[tuple[str, Fields]]]
 
 
 class Schedule:
@@ -46,11 +44,16 @@ async def run_with_strikes(
         await Producer.connect(fleet.url, max_backlog=2_000) as producer,
         await Reader.connect(fleet.url) as reader,
     ):
-        load = schedule.load = Load(
-            redis, producer, size.bases(), expected, size.streams,
-            random=random, together=min(200, size.streams // 2), rate=schedule.rate, reader=reader,
+        load = schedule.load = size.load(
+            redis,
+            producer,
+            expected,
+            random=random,
+            together=min(200, size.streams // 2),
+            rate=schedule.rate,
+            reader=reader,
             live_share=min(0.2, 100 / size.streams),
-        )  # fmt: skip
+        )
         running = asyncio.create_task(load.run())
         try:
             for _ in range(size.faults):
@@ -119,10 +122,14 @@ async def test_partitions_move_while_streams_run(
         await fleet.start(size.workers)
         await fleet.settled()
         async with await Producer.connect(server_url, max_backlog=2_000) as producer:
-            load = schedule.load = Load(
-                real_redis, producer, size.bases(), undisturbed_replies, size.streams,
-                random=random, together=40, rate=schedule.rate,
-            )  # fmt: skip
+            load = schedule.load = size.load(
+                real_redis,
+                producer,
+                undisturbed_replies,
+                random=random,
+                together=40,
+                rate=schedule.rate,
+            )
             running = asyncio.create_task(load.run())
             moved = 0
             for turn in range(size.faults):
@@ -158,9 +165,7 @@ async def test_two_workers_on_each_partition_without_owner_keys(
     async with Fleet(real_redis, server_url, tmp_path, "--no-owner-keys", lease_s=size.lease_s) as fleet:
         await fleet.start(size.workers)
         async with await Producer.connect(server_url, max_backlog=2_000) as producer:
-            load = Load(
-                real_redis, producer, size.bases(), undisturbed_replies, size.streams, random=size.random, together=60
-            )
+            load = size.load(real_redis, producer, undisturbed_replies, together=60)
             verdicts = await load.run()
             assert await load.left_behind() == []
         moved = [worker.moved for worker in fleet.workers]
