@@ -18,21 +18,25 @@ from tests.chaos.load import Load
 
 
 class Schedule:
-    """Spreads the entries of a load over the faults that are to come."""
+    """Spreads the entries of a load over the faults that are to come, however long one takes."""
 
     def __init__(self, faults: int) -> None:
         self.left = faults
         self.mean_s = 3.0
+        self.began = time.monotonic()  # the fault that is under way
         self.load: Load | None = None
 
     def rate(self) -> float | None:
         if self.left <= 0 or self.load is None:
             return None
-        return max(100.0, (self.load.total - self.load.published) / ((self.left + 1) * self.mean_s))
+        each_s = max(self.mean_s, 2 * (time.monotonic() - self.began))
+        return max(10.0, (self.load.total - self.load.published) / ((self.left + 1) * each_s))
 
-    def done(self, took_s: float) -> None:
+    def done(self) -> None:
+        now = time.monotonic()
         self.left -= 1
-        self.mean_s = 0.8 * self.mean_s + 0.2 * took_s
+        self.mean_s = 0.8 * self.mean_s + 0.2 * (now - self.began)
+        self.began = now
 
 
 async def run_with_strikes(
@@ -57,7 +61,6 @@ async def run_with_strikes(
         running = asyncio.create_task(load.run())
         try:
             for _ in range(size.faults):
-                begin = time.monotonic()
                 hit, victim = await fleet.strike(random, number)
                 hits.append(hit)
                 if number == signal.SIGKILL:
@@ -65,7 +68,7 @@ async def run_with_strikes(
                 else:
                     victim.signal(signal.SIGCONT)
                     await fleet.settled()
-                schedule.done(time.monotonic() - begin)
+                schedule.done()
                 assert not running.done(), "the load was over before the faults were"
             schedule.left = 0
             await running
@@ -133,7 +136,6 @@ async def test_partitions_move_while_streams_run(
             running = asyncio.create_task(load.run())
             moved = 0
             for turn in range(size.faults):
-                begin = time.monotonic()
                 await asyncio.sleep(random.uniform(0, 0.3))
                 before = await fleet.owners()
                 busy = [p for worker in fleet.workers for p in (await fleet.busy_partitions(worker))[0]]
@@ -146,7 +148,7 @@ async def test_partitions_move_while_streams_run(
                 await fleet.settled()
                 after = await fleet.owners()
                 moved += sum(before[p] != after[p] for p in busy)
-                schedule.done(time.monotonic() - begin)
+                schedule.done()
             schedule.left = 0
             verdicts = await running
             assert await load.left_behind() == []
