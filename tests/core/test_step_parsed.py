@@ -210,6 +210,15 @@ def test_hidden_reasoning_hides_metadata_of_outputs_without_any() -> None:
         assert tuple(None if one is None else 1 for one in found) == expected
 
 
+@pytest.mark.parametrize("output", ["so \n", "so \nEND"], ids=["end", "stop string"])
+@pytest.mark.parametrize("finish", ["stop", "length"])
+def test_what_the_parser_holds_back_is_said_at_the_end(output: str, finish: str) -> None:
+    """Whitespace that a call would have dropped, had one come."""
+    prepared = request(stop=["END"])
+    assert stream(prepared, output, finish).text == "so \n"
+    assert whole(answer(prepared, output, finish))[0].text == "so \n"
+
+
 def test_ids_of_calls_are_the_same_in_every_run() -> None:
     output = f"Look: {F}\n{G}"
     found = [whole(answer(request(), output))[0], stream(request(), output), stream(request("complete"), output)]
