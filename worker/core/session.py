@@ -90,7 +90,7 @@ class Signal:
 class Outcome:
     """What one entry changes.
 
-    open: the request afterwards; None: it is not open (any more).
+    open: the request afterwards; None: it is not open (any more), or the entry has nothing to do with it.
     opened: the context to store, when this entry opened the request.
     closed: final status, when this entry ended the request.
     dead: reason to put the entry on the dead-letter stream.
@@ -143,6 +143,7 @@ class _EngineError(msgspec.Struct):
 
 
 ENGINE_ERROR = "EngineError"
+NO_ID = "invalid or missing request_id"
 
 _KINDS = frozenset((keys.OPEN, keys.CHUNK, keys.CONTROL, keys.RESPONSE, keys.CALL))
 _WHOLE = frozenset((keys.OPEN, keys.RESPONSE))
@@ -224,7 +225,7 @@ class Session:
         fields = entry.fields
         request_id = fields.get(keys.REQUEST, b"").decode("ascii", "replace")
         if opened is None and not keys.valid_request_id(request_id):
-            return Outcome(dead="invalid or missing request_id")
+            return Outcome(dead=NO_ID)
         try:
             if len(fields) > 2 and len(kinds := _KINDS.intersection(fields)) > 1 and kinds != _WHOLE:
                 # one of them would be passed over in silence
@@ -418,9 +419,9 @@ class Session:
         call = entry.fields.get(keys.CALL)
         if call is not None and (answer_to := _answer_to(entry)) is not None:
             reply = self._answered(entry, request_id, call)
-            return Outcome(open=opened, replies=[reply], reply_to=answer_to, private=True)
-        if opened is not None:  # leave the open request alone
-            return Outcome(open=opened, dead="request id is in use")
+            return Outcome(replies=[reply], reply_to=answer_to, private=True)
+        if opened is not None:  # leave the open request alone: not even its state is written again
+            return Outcome(dead="request id is in use")
         if status in keys.CLOSED:
             return Outcome(dropped="closed")
         if call is not None:
