@@ -20,7 +20,7 @@ from schemas import keys
 from schemas.keys import Keys, partition_of
 from tests.chaos.fleet import Fleet
 from tests.chaos.load import recorded
-from tests.conftest import RedisServer, start_redis
+from tests.conftest import RedisServer, redis_in
 from tests.shared_data import ROOT
 
 pytestmark = pytest.mark.redis
@@ -53,10 +53,8 @@ def acl_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("acl")
     users = "".join(rules(role, prefix) for role in ROLES for prefix in (keys.PREFIX, TENANT))
     (folder / "users.acl").write_text("user default on nopass sanitize-payload ~* &* +@all\n" + users)
-    server = start_redis(folder, "--aclfile", str(folder / "users.acl"))
-    yield Server(server)
-    server.process.terminate()
-    server.process.wait(timeout=10)
+    with redis_in(folder, "--aclfile", str(folder / "users.acl")) as server:
+        yield Server(server)
 
 
 @pytest.fixture

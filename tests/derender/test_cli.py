@@ -149,7 +149,7 @@ def _letters(text: str) -> str:
 
 @pytest.mark.redis
 async def test_replay_and_tail_on_a_server(real_redis: Redis, server_url: str, tmp_path: Path) -> None:
-    from tests.faults import worker_processes
+    from tests.workers import worker_processes
 
     with worker_processes(1, server_url, tmp_path):
         replayed = await asyncio.to_thread(
@@ -178,7 +178,7 @@ async def test_tail_of_an_unknown_request(real_redis: Redis, server_url: str) ->
 async def test_a_replay_that_nobody_works_on_says_so_and_waits(
     real_redis: Redis, server_url: str, tmp_path: Path
 ) -> None:
-    from tests.faults import worker_processes
+    from tests.workers import worker_processes
 
     await real_redis.hset(NAMES.config, mapping={"partitions": 8, "wire_version": 1})
     command = [sys.executable, "-m", "derender", "replay", "--redis-url", server_url]

@@ -18,7 +18,7 @@ from link.redis import connect
 from producer.survey import Lane, PartitionLook, Survey
 from schemas.keys import Keys
 from schemas.report import BridgeReport, ModelReport, WorkerReport
-from tests.conftest import DATA, start_redis
+from tests.conftest import DATA, redis_in
 from tests.shared_data import ROOT
 from worker.settings import ModelSettings
 
@@ -214,17 +214,13 @@ def doctor(*options: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.redis
 def test_a_sound_server_and_one_that_evicts(tmp_path: Path) -> None:
-    sound = start_redis(tmp_path, "--appendonly", "yes", "--maxmemory", "1gb")
-    try:
+    with redis_in(tmp_path, "--appendonly", "yes", "--maxmemory", "1gb") as sound:
         done = doctor("--redis-url", sound.url, "--tokenizer", str(DATA / "smollm2"))
         subprocess.run(
             ["redis-cli", "-p", str(sound.port), "config", "set", "maxmemory-policy", "allkeys-lru"],
             check=True, capture_output=True,
         )  # fmt: skip
         evicting = doctor("--redis-url", sound.url)
-    finally:
-        sound.process.terminate()
-        sound.process.wait(timeout=10)
     gone = doctor("--redis-url", sound.url)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "0 to mend, 2 to look at")
     assert (evicting.returncode, evicting.stdout.splitlines()[-1]) == (1, "1 to mend, 2 to look at")

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -15,8 +16,8 @@ from derender.top import TopSettings, duration, frame, short
 from producer.survey import Lane, PartitionLook, Survey
 from schemas.keys import Keys
 from schemas.report import BridgeReport, ModelReport, WorkerReport
-from tests.faults import publish, recording, worker_processes
 from tests.shared_data import ROOT
+from tests.workers import publish, recording, worker_processes
 from worker.settings import SettingsError
 
 A, B = "host-a:11:x:1.1", "host-b:12:y:1.1"
@@ -116,10 +117,15 @@ def test_worker_names_are_shortened() -> None:
     assert (short(A), short(None)) == ("host-a:11", "none")
 
 
-@pytest.mark.parametrize("options", [{"interval_s": 0.0}, {"rows": 0}], ids=str)
-def test_impossible_options(options: dict[str, float]) -> None:
-    with pytest.raises(SettingsError):
-        TopSettings(**options)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"interval_s": 0.0}, "--interval-s has to be more than 0"), ({"rows": 0}, "--rows has to be at least 1")],
+    ids=["interval", "rows"],
+)
+def test_impossible_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        TopSettings(**options)
+    assert str(raised.value) == message
 
 
 @pytest.mark.redis
