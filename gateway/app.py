@@ -72,6 +72,7 @@ def create_app(url: str, settings: GatewaySettings, *, prefix: str = PREFIX, wai
         expose_headers=["x-request-id"],
     )
     inspector = [
+        route("/v1/parsers", inspect.parsers, "GET"),
         route(INSPECT, inspect.trace, "POST"),
         route(INSPECT + "/{request_id:path}", inspect.live, "GET"),
         Route("/inspector", inspect.to_page),

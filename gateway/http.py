@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gateway.errors import HttpError, refuse
+from gateway.errors import refuse
 from link.tasks import end
 
 T = TypeVar("T")
@@ -97,8 +97,3 @@ class EventStream(Response):
         async for event in self.events:
             await send({"type": "http.response.body", "body": event, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-Endpoint = Callable[[Request], Awaitable[Response]]
-
-__all__ = ["ClientDisconnect", "Endpoint", "EventStream", "HttpError", "json_body", "unless_gone", "until_gone"]

@@ -154,7 +154,7 @@ async def test_what_is_over_is_said(stack: Stack) -> None:
     assert (await status(None, f"{url}?from=middle"))[0] == 400
     assert (await status("99-0")) == (
         410,
-        f"request {request_id} has no event 99: its stream has expired or was lost",
+        f"request {request_id} has no event 99-0: it is finished, and its stream ended with event {ids[-1]}-0",
     )
     assert await status(None, f"{stack.gateway}/v1/streams/nobody") == (
         404,
@@ -168,6 +168,31 @@ async def test_what_is_over_is_said(stack: Stack) -> None:
     assert await status(None) == (410, f"request {request_id} is finished, and its stream has expired")
     await on_redis(stack.redis.url, "DEL", key_of(request_id, "status"))
     assert (await status("1-0"))[0] == 404
+
+
+async def test_an_event_that_an_open_stream_does_not_have(stack: Stack) -> None:
+    """As after a failover that lost writes: a reader hears where the stream is, and does not wait for what was."""
+    stack.says("one two", pause_s=30.0, first_pause_s=-30.0)  # one event, then nothing
+    request_id = await begin(stack)
+    url = f"{stack.gateway}/v1/streams/{request_id}"
+    answers = []
+    for forget in (False, True):
+        if forget:
+            await on_redis(stack.redis.url, "DEL", key_of(request_id, "reply"))
+        seen = await sse.read(url, after="7-0")
+        answers.append((seen.status, json.loads(seen.body)["error"]["message"]))
+    assert answers == [
+        (
+            410,
+            f"request {request_id} has no event 7-0: its newest one is 1-0; read on after that, and if you saw later "
+            "ones, Redis has lost them",
+        ),
+        (
+            410,
+            f"request {request_id} has no event 7-0: it has none yet; read it from the start, and if you saw one, "
+            "Redis has lost it",
+        ),
+    ]
 
 
 async def test_silence_has_heartbeats_and_an_end(own_redis: RedisServer, stack: Stack) -> None:
