@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import difflib
 import json
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -19,6 +20,8 @@ from schemas.keys import DEFAULT_PARTITIONS, PREFIX, Keys
 
 ENV_PREFIX = "DERENDER_"
 DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
+MAX_MEANT = 3
+"""Names that an error proposes for one that is not known."""
 
 S = TypeVar("S")
 
@@ -28,6 +31,9 @@ PARSER_WORDS = {
     "stop_scope": ("output", "content"),
 }
 """Options of a model that are one of a few words."""
+
+
+PARSER_NAMES = "named as for vllm serve (derender parsers lists the names); auto: by the chat template"
 
 
 class SettingsError(ValueError):
@@ -69,8 +75,8 @@ class ModelSettings:
     eos_token_id: tuple[int, ...] = option((), "end-of-sequence id; repeatable; default: generation_config.json")
     chat_template: str | None = option(None, "file of the chat template; default: the tokenizer's own")
     default_chat_template_kwargs: str | None = option(None, "JSON object of template arguments that requests override")
-    tool_call_parser: str | None = option(None, "tool parser, as for vllm serve; auto: by the chat template")
-    reasoning_parser: str | None = option(None, "reasoning parser, as for vllm serve; auto: by the chat template")
+    tool_call_parser: str | None = option(None, f"tool parser, {PARSER_NAMES}")
+    reasoning_parser: str | None = option(None, f"reasoning parser, {PARSER_NAMES}")
     enable_auto_tool_choice: bool = option(False, "let the tool parser work, as for vllm serve")
     tool_call_streaming: str = option("eager", "eager: send a call as it is written; complete: when its end was seen")
     forced_tool_format: str = option("native", "what a required or named call looks like: native markup or bare json")
@@ -97,10 +103,14 @@ class ModelSettings:
         from worker.core.choose import AUTO  # here: the verbs that serve no model do without the grammars
         from worker.core.grammars import REASONING_NAMES, TOOL_NAMES
 
-        for name, known in (("reasoning_parser", REASONING_NAMES), ("tool_call_parser", TOOL_NAMES)):
+        names = {"reasoning": REASONING_NAMES, "tool": TOOL_NAMES}
+        for name, kind, other in (("reasoning_parser", "reasoning", "tool"), ("tool_call_parser", "tool", "reasoning")):
             given = getattr(self, name)
-            if given is not None and given not in (AUTO, *known):
-                raise SettingsError(f"{flag(name)} {given!r} is not known; known are: {AUTO}, {', '.join(known)}")
+            if given is None or given in (AUTO, *names[kind]):
+                continue
+            wrong = f"is a {other} parser" if given in names[other] else "is not known"
+            meant = did_you_mean(given, names[kind])
+            raise SettingsError(f"{flag(name)} {given!r} {wrong}{meant}; derender parsers lists the names")
 
     def template_kwargs(self) -> dict[str, Any]:
         if self.default_chat_template_kwargs is None:
@@ -168,6 +178,15 @@ class Settings(RedisSettings, ModelSettings):
 
 def flag(name: str, on: bool = True) -> str:
     return ("--" if on else "--no-") + name.replace("_", "-")
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """What to append to the message about a name that is not known; nothing where none is near."""
+    names, given = list(known), given.lower()
+    near = [name for name in names if given in name] if len(given) > 1 else []
+    near += difflib.get_close_matches(given, names, n=MAX_MEANT)
+    near = list(dict.fromkeys(near))[:MAX_MEANT]
+    return f" (did you mean {' or '.join(near)}?)" if near else ""
 
 
 def env_name(name: str) -> str:

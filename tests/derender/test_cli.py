@@ -22,7 +22,7 @@ from link.process import own_version
 from producer.read import Reply
 from schemas.keys import Keys, partition_of
 from tests.conftest import free_port
-from worker.core.grammars import TOOL_NAMES
+from worker.core.grammars import REASONING_NAMES, TOOL_NAMES
 from worker.settings import DEFAULT_REDIS_URL
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +62,32 @@ def test_an_unknown_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == f"derender: no verb 'dance'\n\n{usage()}"
 
 
-@pytest.mark.parametrize("verb", ["worker", "replay", "tail", "demo", "top", "doctor"])
+def test_a_mistyped_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["wroker"]) == 2
+    assert capsys.readouterr().err == f"derender: no verb 'wroker' (did you mean worker?)\n\n{usage()}"
+
+
+def test_parsers_lists_every_name(capsys: pytest.CaptureFixture[str]) -> None:
+    """Behind the option that takes them, in lines that a terminal shows whole."""
+    assert main(["parsers"]) == 0
+    output = capsys.readouterr().out
+    listed = [part.split("\n", 1) for part in output.split("\n\n")[:2]]
+    assert [(option, tuple(names.replace("\n", " ").replace(" ", "").split(","))) for option, names in listed] == [
+        ("--reasoning-parser", REASONING_NAMES),
+        ("--tool-call-parser", TOOL_NAMES),
+    ]
+    assert max(map(len, output.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("verb", ["worker", "call", "doctor", "replay", "demo"])
+def test_help_says_how_to_list_the_parser_names(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    words = " ".join(capsys.readouterr().out.split())
+    assert words.count("named as for vllm serve (derender parsers lists the names)") == 2
+
+
+@pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as error:
         main([verb, "--help"])
@@ -80,10 +105,10 @@ REFUSED = [
     (["replay", "--copies", "0"], "--copies has to be at least 1"),
     (["replay", "--cut", "-1"], "--cut has to be at least 0"),
     (["replay", "--max-backlog", "0"], "--max-backlog has to be at least 1"),
-    (["worker", "--tool-call-parser", "no"],
-     f"--tool-call-parser 'no' is not known; known are: auto, {', '.join(TOOL_NAMES)}"),
-    (["call", "--tool-call-parser", "no"],
-     f"--tool-call-parser 'no' is not known; known are: auto, {', '.join(TOOL_NAMES)}"),
+    (["worker", "--tool-call-parser", "hermess"],
+     "--tool-call-parser 'hermess' is not known (did you mean hermes?); derender parsers lists the names"),
+    (["call", "--tool-call-parser", "none-such"],
+     "--tool-call-parser 'none-such' is not known; derender parsers lists the names"),
 ]  # fmt: skip
 
 

@@ -298,7 +298,8 @@ def test_only_the_page_s_files_are_served(stack: Stack) -> None:
     answers = {
         path: httpx.get(f"{stack.gateway}{path}").status_code
         for path in ("/inspector", "/inspector/", "/inspector/style.css", "/inspector/inspector.js",
-                     "/inspector/samples.js", "/inspector/index.html", "/inspector/..%2finspect.py", "/inspector/../app.py")
+                     "/inspector/samples.js", "/inspector/index.html", "/inspector/..%2finspect.py",
+                     "/inspector/../app.py")
     }  # fmt: skip
     assert list(answers.values()) == [307, 200, 200, 200, 200, 404, 404, 404]
     page = httpx.get(f"{stack.gateway}/inspector/")
