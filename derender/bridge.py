@@ -54,7 +54,7 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
 async def _bridge(settings: BridgeOptions) -> None:
     from gateway.bridge import Bridge, engine_client
 
-    with reaching(settings.redis_url):
+    with reaching(settings.redis_url, "bridge"):
         producer = await Producer.connect(
             settings.redis_url, prefix=settings.key_prefix, wait_s=30.0, max_backlog=settings.max_backlog
         )

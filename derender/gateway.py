@@ -53,7 +53,7 @@ async def _wait_for_workers(settings: GatewayOptions) -> None:
     """A first worker says how many partitions there are; to wait here gives an error of one line."""
     redis = connect(settings.redis_url)
     try:
-        with reaching(settings.redis_url):
+        with reaching(settings.redis_url, "gateway"):
             try:
                 await read_partitions(redis, Keys(settings.key_prefix), wait_s=0.0)
             except NotSetUp as error:

@@ -12,9 +12,17 @@ from producer.publish import PublishError
 from worker.settings import shown_url
 
 
+def needed(role: str) -> str:
+    """What to do where a user may not do the work of a role."""
+    return f"log in as a user with the permissions of deploy/acl/{role}.acl"
+
+
 @contextmanager
-def reaching(url: str) -> Iterator[None]:
-    """Work on the Redis at `url`. Raises CommandError in place of what the client raises."""
+def reaching(url: str, role: str) -> Iterator[None]:
+    """Work on the Redis at `url`. Raises CommandError in place of what the client raises.
+
+    role: the file of deploy/acl whose user may do all of this work.
+    """
     where = shown_url(url)
     try:
         yield
@@ -27,6 +35,6 @@ def reaching(url: str) -> Iterator[None]:
     except UNREACHABLE as error:
         raise CommandError(f"cannot reach Redis at {where}: {error}") from None
     except NoPermissionError as error:
-        raise CommandError(f"Redis at {where} does not allow it: {error}") from None
+        raise CommandError(f"Redis at {where} does not allow it: {error}; {needed(role)}") from None
     except (ConfigError, PublishError) as error:
         raise CommandError(str(error)) from None

@@ -120,7 +120,7 @@ async def ends(settings: ReplaySettings) -> AsyncIterator[tuple[Producer, Reader
             )
         return
     url = settings.redis_url
-    with reaching(url):
+    with reaching(url, "operator" if settings.follow else "producer"):
         async with (
             await Producer.connect(url, prefix=settings.key_prefix, max_backlog=settings.max_backlog) as producer,
             await Reader.connect(url, prefix=settings.key_prefix) as reader,

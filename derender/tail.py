@@ -41,7 +41,7 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
             raise SettingsError(f"request id {request_id[:200]!r} does not match {keys.REQUEST_ID.pattern}")
     if len(args.request_id) > MAX_FOLLOWED:
         raise SettingsError(f"at most {MAX_FOLLOWED} requests can be followed at once")
-    with reaching(settings.redis_url):
+    with reaching(settings.redis_url, "reader"):
         return asyncio.run(_tail(settings, args.request_id))
 
 
