@@ -23,6 +23,7 @@ VERBS = {
     "call": "derender JSON lines without Redis",
     "gateway": "HTTP front doors: derender, render, an OpenAI-compatible API, resumable streams",
     "bridge": "call a token-in / token-out engine for requests of the gateway",
+    "engine": "stand in for an engine: answer a bridge from a recording",
     "record": "store live chunk streams as a recording",
     "parsers": "list the names of reasoning and tool parsers",
 }

@@ -22,12 +22,12 @@ from producer.generate import GenerateQueue, Taken
 from producer.presence import Presence
 from producer.publish import Producer, PublishError, RequestStream
 from schemas import keys
+from schemas.generate import GENERATE
 from schemas.openai import ErrorBody, ErrorInfo
 from schemas.report import REPORT_EVERY_S
 
 logger = logging.getLogger(__name__)
 
-PATH = "/inference/v1/generate"
 MAX_DELIVERIES = 5
 """How many bridges may die over a request before it fails."""
 
@@ -142,6 +142,7 @@ class Bridge:
         self.queue = queue
         self.client = client
         self.settings = settings
+        self._engine = client.base_url.netloc.decode("ascii")  # without a password that the URL may have
         self._slots = asyncio.Semaphore(settings.concurrency)
         self._serving: dict[asyncio.Task[None], Taken] = {}
         self._calls: dict[str, _Call] = {}
@@ -158,6 +159,8 @@ class Bridge:
         """Bridge until `stop`; then let what runs go on for a while. Outlives a Redis or an engine that is away."""
         await self._persist("prepare", self.queue.prepare)
         await self._persist("signals", lambda: self.queue.signals(block_ms=1))  # from now on
+        queue = f"queue {self.settings.queue}" if self.settings.queue else "the default queue"
+        logger.info("requests of %s go to the engine at %s", queue, self._engine)
         loops = [asyncio.create_task(loop) for loop in (self._follow_signals(), self._take(), self._keep())]
         present = asyncio.create_task(self._stay_present())
         stopping = asyncio.create_task(self._stopping.wait())
@@ -368,7 +371,7 @@ class Bridge:
                 async with (
                     self._slots,
                     self.client.stream(
-                        "POST", PATH, content=content, headers={"content-type": "application/json"}
+                        "POST", GENERATE, content=content, headers={"content-type": "application/json"}
                     ) as response,
                 ):
                     if response.status_code == 200:
@@ -390,7 +393,7 @@ class Bridge:
                     raise EngineFailed(_error(f"the engine broke off in mid-stream ({reason})", 502)) from None
                 if last:
                     raise EngineFailed(_error(f"the engine cannot be reached ({reason})", 502)) from None
-            logger.warning("request %s: engine: %s, trying again", call.taken.request_id, reason)
+            logger.warning("request %s: engine at %s: %s, trying again", call.taken.request_id, self._engine, reason)
             await backoff.wait()
 
     async def _fail(self, taken: Taken, call: _Call | None, body: bytes, stream: RequestStream | None = None) -> None:

@@ -33,6 +33,7 @@ PARSER_WORDS = {
 """Options of a model that are one of a few words."""
 
 
+LOG_LEVELS = "debug, info, warning or error"
 PARSER_NAMES = "named as for vllm serve (derender parsers lists the names); auto: by the chat template"
 
 
@@ -42,6 +43,16 @@ class SettingsError(ValueError):
 
 def option(default: Any, help_text: str) -> Any:
     return dataclasses.field(default=default, metadata={"help": help_text})
+
+
+def log_level_option() -> Any:
+    return option("info", LOG_LEVELS)
+
+
+def check_log_level(level: str) -> None:
+    """Raises SettingsError."""
+    if level not in ("debug", "info", "warning", "error"):
+        raise SettingsError(f"--log-level has to be {LOG_LEVELS}")
 
 
 @dataclass(frozen=True)
@@ -149,7 +160,7 @@ class Settings(RedisSettings, ModelSettings):
         None, "port of the metrics (HTTP, /metrics), of further processes the next ones; default: none are kept"
     )
     metrics_host: str = option("127.0.0.1", "address of the metrics; 0.0.0.0: all")
-    log_level: str = option("info", "debug, info, warning or error")
+    log_level: str = log_level_option()
 
     def __post_init__(self) -> None:
         RedisSettings.__post_init__(self)
@@ -172,8 +183,7 @@ class Settings(RedisSettings, ModelSettings):
                 raise SettingsError(f"{flag(name)} has to be at least 1")
         if self.metrics_port is not None and not 1 <= self.metrics_port <= 65_535:
             raise SettingsError("--metrics-port has to be between 1 and 65535")
-        if self.log_level not in ("debug", "info", "warning", "error"):
-            raise SettingsError("--log-level has to be debug, info, warning or error")
+        check_log_level(self.log_level)
 
 
 def flag(name: str, on: bool = True) -> str:
