@@ -33,6 +33,8 @@ def reaching(url: str, role: str) -> Iterator[None]:
     except FULL as error:
         raise CommandError(f"Redis at {where} is full: {error}") from None
     except UNREACHABLE as error:
+        if isinstance(error, OSError) and error.filename is not None:  # a file of ours, no connection
+            raise CommandError(f"{error.filename}: {error.strerror}") from None
         raise CommandError(f"cannot reach Redis at {where}: {error}") from None
     except NoPermissionError as error:
         raise CommandError(f"Redis at {where} does not allow it: {error}; {needed(role)}") from None

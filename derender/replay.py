@@ -89,6 +89,8 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
             expected = read_run(Path(settings.expect))
         except (OSError, ValueError) as error:
             raise CommandError(f"cannot read the earlier run: {error}") from None
+    if settings.save_replies is not None and not Path(settings.save_replies).parent.is_dir():
+        raise CommandError(f"cannot write the replies: there is no folder {Path(settings.save_replies).parent}")
     outcome = asyncio.run(replay_and_follow(settings, events, sys.stdout))
     answers = run_of(zip(request_ids(events), (followed.raw for followed in outcome.values()), strict=False))
     if settings.save_replies is not None:

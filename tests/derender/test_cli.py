@@ -133,6 +133,20 @@ def test_a_missing_recording(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.startswith("derender replay: cannot read the recording: ")
 
 
+def test_files_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Said before anything is published or recorded, and not as a Redis that is away."""
+    assert main(["replay", "--save-replies", str(tmp_path / "none" / "run.jsonl")]) == 1
+    assert capsys.readouterr().err == f"derender replay: cannot write the replies: there is no folder {tmp_path}/none\n"
+
+
+@pytest.mark.redis
+async def test_a_recording_that_cannot_be_written(real_redis: Redis, server_url: str, tmp_path: Path) -> None:
+    await real_redis.hset(NAMES.config, mapping={"partitions": 8, "wire_version": 1})
+    path = tmp_path / "none" / "live.jsonl"
+    done = await asyncio.to_thread(run, "record", str(path), "--redis-url", server_url)
+    assert (done.returncode, done.stderr) == (1, f"derender record: {path}.part: No such file or directory\n")
+
+
 def test_tail_needs_no_tokenizers() -> None:
     """An engine's machine has the base installation only."""
     code = (
@@ -187,6 +201,10 @@ async def test_replay_and_tail_on_a_server(real_redis: Redis, server_url: str, t
         raw = await asyncio.to_thread(
             run, "tail", "x-rec-040-1", "--raw", "--after", "1-0", DERENDER_REDIS_URL=server_url
         )
+        beyond = await asyncio.to_thread(run, "tail", "x-rec-040-1", "--after", "999-0", DERENDER_REDIS_URL=server_url)
+        assert (beyond.returncode, beyond.stdout) == (
+            1, "x-rec-040-1 0 | ! request x-rec-040-1 is finished, and its stream ended before 999-0\n",
+        )  # fmt: skip
     lines = [line.split(" ", 2) for line in raw.stdout.splitlines()]
     entries = await real_redis.xrange(NAMES.reply(partition_of("x-rec-040-1", 8), "x-rec-040-1"))
     assert lines == [["x-rec-040-1", id_.decode(), fields[b"chunk"].decode()] for id_, fields in entries[1:]]

@@ -169,8 +169,10 @@ async def test_an_engine_that_says_nothing(ends: Ends, server_url: str) -> None:
 async def test_a_request_that_makes_no_sense(ends: Ends, server_url: str, body: bytes, message: str) -> None:
     async with bridge_to(server_url, CLOSED):
         await ends.ask("r", body)
-        code, said = error_in(await ends.published("r"))
+        entries = await ends.published("r")
+    code, said = error_in(entries)
     assert (code, said[: len(message)]) == (400, message)
+    assert json.loads(entries[-1][keys.ERROR])["error"]["type"] == "Bad Request"
     assert await ends.pending() == 0
 
 
