@@ -59,7 +59,7 @@ async def parsers(backend: Backend, request: Request) -> Response:
 
 
 async def live(backend: Backend, request: Request) -> Response:
-    """What there is of a request: its context while it is open, and its replies."""
+    """What there is of a request: its context while it is open, its first MAX_REPLIES replies, and how many it has."""
     request_id = request_id_of(request)
     partition = keys.partition_of(request_id, backend.partitions)
     state = await known(backend, request_id)
@@ -71,6 +71,7 @@ async def live(backend: Backend, request: Request) -> Response:
     answer = {
         "request_id": request_id,
         "status": state.status,
+        "last": state.last,
         "context": msgspec.Raw(context) if context else None,
         "replies": [_reply(id_, fields) for id_, fields in entries],
     }

@@ -91,7 +91,7 @@ async function fetchLive(id) {
       } else unknown += 1;
     }
   }
-  return { id, context: found.context ?? { kind: "chat", chat_request: { messages: [] } }, chunks, unknown, replies: found.replies };
+  return { id, context: found.context ?? { kind: "chat", chat_request: { messages: [] } }, chunks, unknown, replies: found.replies, last: found.last };
 }
 
 // A sample's text as ids of the chosen model, which a worker's tokenizer makes, a few in each event.
@@ -233,7 +233,8 @@ function showReplies(request) {
       reply.id, JSON.stringify(reply.chunk?.choices?.[0]?.delta ?? reply.chunk ?? reply.error), String(reply.state_bytes ?? ""),
     ]));
   }
-  say(note + `${request.replies?.length ?? 0} replies.`);
+  const shown = request.replies?.length ?? 0;
+  say(note + (shown < request.last ? `The first ${shown} of ${request.last} replies.` : `${shown} replies.`));
 }
 
 // --- both traces, token by token -----------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import httpx
 import pytest
 import redis
 
+from gateway import inspect
 from gateway.settings import GatewaySettings
 from schemas.inspect import INSPECT
 from schemas.keys import DEFAULT_PARTITIONS, Keys, partition_of
@@ -252,9 +253,23 @@ def test_a_live_request_with_and_without_ids(stack: Stack, tmp_path: Path) -> No
         assert strip(page, "a") == [["content", "One, two."], ["stop", "<|im_end|>"]]
         page.run(f"byId('live').value = '{ids[1]}'; byId('fetch').click()")
         page.wait("byId('message').textContent.startsWith('Its replies have no token ids')")
+        assert page.run("byId('message').textContent.endsWith(`. ${current().last} replies.`)")
         sent = page.run("[...byId('chunks').tBodies[0].rows].map((row) => row.cells[1].textContent)")
         assert "".join(json.loads(text).get("content") or "" for text in sent if text.startswith("{")) == "One, two."
         assert page.errors == []
+
+
+def test_of_many_replies_the_first_ones_are_shown(
+    stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspect, "MAX_REPLIES", 2)
+    stack.says("One, two.")
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "x"}], "stream": True}
+    id_ = httpx.post(f"{stack.gateway}/v1/chat/completions", json=body).headers["x-request-id"]
+    count = len(stack.ids("One, two."))
+    with browser(f"{stack.gateway}/inspector/", tmp_path) as page:
+        page.run(f"byId('live').value = '{id_}'; byId('fetch').click()")
+        page.wait(f"byId('message').textContent.endsWith('The first 2 of {count} replies.')")
 
 
 def test_a_request_of_which_only_the_outcome_is_left(own_redis: RedisServer, stack: Stack) -> None:
