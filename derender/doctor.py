@@ -204,15 +204,16 @@ def _trials(names: Keys, role: str) -> list[tuple[Any, ...]]:
 
 async def permissions(redis: Redis, names: Keys, role: str) -> list[str]:
     """What the server refused, one line a command; other errors are no matter of permissions."""
-    refused = []
+    commands = _trials(names, role)
     async with redis.pipeline(transaction=False) as pipe:
-        for command in _trials(names, role):
+        for command in commands:
             pipe.execute_command(*command)
         answers = await pipe.execute(raise_on_error=False)
-    for command, answer in zip(_trials(names, role), answers, strict=True):
-        if isinstance(answer, ResponseError) and any(words in str(answer) for words in REFUSALS):
-            refused.append(f"{command[0]}: {answer}")
-    return refused
+    return [
+        f"{command[0]}: {answer}"
+        for command, answer in zip(commands, answers, strict=True)
+        if isinstance(answer, ResponseError) and any(words in str(answer) for words in REFUSALS)
+    ]
 
 
 def permitted(refused: Sequence[str], role: str) -> Iterator[Finding]:
@@ -269,11 +270,9 @@ def workers(survey: Survey, last_dead: str) -> Iterator[Finding]:
         yield Finding(level, f"no worker lives, {waiting} entries wait", "start one: derender worker --config FILE")
     else:
         yield Finding("ok", f"{len(survey.members)} {'worker lives' if len(survey.members) == 1 else 'workers live'}")
-    if versions := sorted({worker.version for worker in survey.workers})[1:]:
-        first = min(worker.version for worker in survey.workers)
-        yield Finding(
-            "warn", f"workers of several releases: {', '.join([first, *versions])}", "finish the rolling upgrade"
-        )
+    versions = sorted({worker.version for worker in survey.workers})
+    if len(versions) > 1:
+        yield Finding("warn", f"workers of several releases: {', '.join(versions)}", "finish the rolling upgrade")
     for queue, number in sorted(Counter(bridge.queue for bridge in survey.bridges).items()):
         lives = "bridge lives" if number == 1 else "bridges live"
         yield Finding("ok", f"{number} {lives}, {f'queue {queue}' if queue else 'default queue'}")

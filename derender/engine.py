@@ -38,7 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
     settings = load(EngineSettings, vars(args), environ)
-    from gateway.stand_in import StandIn, recorded, serve
+    from gateway.http import run_server
+    from gateway.stand_in import StandIn, recorded
 
     try:
         recordings = recorded(load_recording(Path(args.recording)))
@@ -46,6 +47,6 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
         raise CommandError(f"cannot read the recording: {error}") from None
     if not recordings:
         raise CommandError(f"cannot answer from {args.recording}: no request in it has a chunk")
-    stand_in = StandIn(recordings, pause_s=1 / settings.tokens_per_s)
-    serve(stand_in, host=settings.host, port=settings.port, log_level=settings.log_level)
+    app = StandIn(recordings, pause_s=1 / settings.tokens_per_s).app
+    run_server(app, host=settings.host, port=settings.port, log_level=settings.log_level, grace_s=1)
     return 0

@@ -145,10 +145,3 @@ def _event(chunk: GenerateChunk) -> bytes:
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HttpError)
     return error.response
-
-
-def serve(stand_in: StandIn, *, host: str, port: int, log_level: str) -> None:
-    """Run until SIGTERM or SIGINT."""
-    import uvicorn
-
-    uvicorn.run(stand_in.app, host=host, port=port, log_level=log_level, access_log=False, timeout_graceful_shutdown=1)

@@ -203,10 +203,15 @@ def env_name(name: str) -> str:
     return ENV_PREFIX + name.upper()
 
 
-def add_options(parser: argparse.ArgumentParser, settings: type[Any]) -> None:
-    """Options of a settings class. Nothing is converted here, so that both sources give the same messages."""
+def add_options(parser: argparse.ArgumentParser, settings: type[Any], *, without: frozenset[str] = frozenset()) -> None:
+    """Options of a settings class. Nothing is converted here, so that both sources give the same messages.
+
+    without: fields that the verb sets itself.
+    """
     hints = get_type_hints(settings)
     for field in dataclasses.fields(settings):
+        if field.name in without:
+            continue
         kind = _kind(hints[field.name])
         default: Any = field.default
         if kind is bool:

@@ -218,6 +218,24 @@ async def test_tail_of_an_unknown_request(real_redis: Redis, server_url: str) ->
 
 
 @pytest.mark.redis
+async def test_tail_of_an_unknown_request_as_json(real_redis: Redis, server_url: str) -> None:
+    """The output stays JSON lines; why there is none is said beside it, in one line."""
+    await real_redis.hset(NAMES.config, mapping={"partitions": 8, "wire_version": 1})
+    done = await asyncio.to_thread(run, "tail", "r", "--raw", "--unknown-after-s", "0.1", "--redis-url", server_url)
+    assert (done.returncode, done.stdout, done.stderr) == (
+        1, "", "derender tail: request r is unknown, or has expired\n",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("option", ["--no-follow", "--save-replies", "--expect"])
+def test_a_demo_does_not_offer_what_it_sets_itself(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as error:
+        main(["demo", option, "x"])
+    assert error.value.code == 2
+    assert f"unrecognized arguments: {option}" in capsys.readouterr().err
+
+
+@pytest.mark.redis
 async def test_a_replay_that_nobody_works_on_says_so_and_waits(
     real_redis: Redis, server_url: str, tmp_path: Path
 ) -> None:

@@ -185,7 +185,7 @@ def test_an_engine_as_a_process() -> None:
             except httpx.TransportError:
                 assert time.monotonic() < until, "the engine does not answer"
                 time.sleep(0.05)
-    assert engine.returncode in (0, -signal.SIGTERM)
+    assert engine.returncode == 0
     assert len(answer.json()["choices"][0]["token_ids"]) == 2
 
 
