@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from derender.reach import needed
 from link.redis import UNREACHABLE, LoginError, NoPermissionError, Redis, RedisError, ResponseError, connect
+from producer.connection import ConfigError
 from producer.survey import CONFIG, INFO, WORKERS, Survey, look
 from schemas import keys
 from schemas.keys import Keys
@@ -100,6 +101,8 @@ async def examine(settings: DoctorSettings, models: Sequence[ModelSettings]) -> 
     except UNREACHABLE as error:
         advice = "start Redis, or name another one with --redis-url"
         return [Finding("fail", f"Redis at {url} cannot be reached: {error}", advice)]
+    except ConfigError as error:
+        return [Finding("fail", str(error), "nobody can work on this database until then")]
     except RedisError as error:
         return [Finding("fail", f"Redis at {url} refuses us: {error}", "see the log of the server")]
     finally:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from derender.__main__ import CommandError
-from link.redis import FULL, UNREACHABLE, LoginError, NoPermissionError
+from link.redis import FULL, UNREACHABLE, LoginError, NoPermissionError, RedisError
 from producer.connection import ConfigError
 from producer.publish import PublishError
 from worker.settings import shown_url
@@ -38,5 +38,7 @@ def reaching(url: str, role: str) -> Iterator[None]:
         raise CommandError(f"cannot reach Redis at {where}: {error}") from None
     except NoPermissionError as error:
         raise CommandError(f"Redis at {where} does not allow it: {error}; {needed(role)}") from None
+    except RedisError as error:
+        raise CommandError(f"Redis at {where} refuses us: {error}") from None
     except (ConfigError, PublishError) as error:
         raise CommandError(str(error)) from None

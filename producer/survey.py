@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from link.redis import NoPermissionError, Redis
+from producer.connection import config_of
 from producer.presence import LIVE_MS, decode_bridge
 from schemas import keys
 from schemas.keys import Keys
@@ -106,7 +107,7 @@ class _Answers:
 
 
 async def look(redis: Redis, names: Keys) -> Survey:
-    """Raises the client's connection errors, and NoPermissionError where not even the time may be asked for."""
+    """Raises the client's connection errors, ConfigError, and NoPermissionError where even the time is refused."""
     async with redis.pipeline(transaction=False) as pipe:
         pipe.time()
         pipe.hmget(names.config, [keys.CONFIG_PARTITIONS, keys.CONFIG_WIRE_VERSION])
@@ -116,6 +117,8 @@ async def look(redis: Redis, names: Keys) -> Survey:
         now, *found = await pipe.execute(raise_on_error=False)
     if isinstance(now, Exception):
         raise now
+    if isinstance(found[0], Exception) and not isinstance(found[0], NoPermissionError):
+        raise found[0]  # a key of another type
     answers = _Answers()
     config = answers.of(found[0], list, CONFIG) or (None, None)
     info = answers.of(found[1], dict, INFO) or {}
@@ -123,7 +126,7 @@ async def look(redis: Redis, names: Keys) -> Survey:
     bridges = answers.of(found[3], dict, BRIDGES) or {}
     at_ms = int(now[0]) * 1000 + int(now[1]) // 1000
     tokens = tuple(member.decode() for member in members)
-    count, version = (int(value) if value else None for value in config)
+    count, version = config_of(names, *config)
     return Survey(
         at_ms=at_ms,
         wire_version=version,

@@ -236,6 +236,44 @@ def test_a_demo_does_not_offer_what_it_sets_itself(option: str, capsys: pytest.C
 
 
 @pytest.mark.redis
+@pytest.mark.parametrize(
+    "verb", [["tail", "r"], ["dead"], ["record", "x"], ["replay"], ["gateway"], ["top", "--once"], ["doctor"]]
+)
+async def test_a_database_of_somebody_else_is_one_line(
+    real_redis: Redis, server_url: str, verb: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A key of another type, and a hash with other values, where a worker writes the configuration."""
+    await real_redis.set("other:config", "x")
+    await real_redis.hset("another:config", mapping={"partitions": "many", "wire_version": 1})
+    for prefix, words in (("other", "WRONGTYPE"), ("another", "another:config is not what a worker writes")):
+        code = await asyncio.to_thread(main, [*verb, "--redis-url", server_url, "--key-prefix", prefix])
+        captured = capsys.readouterr()
+        assert (code, "Traceback" in captured.err) == (1, False)
+        assert words in captured.err + captured.out
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        ('{"t": 0, "event": "done", "request_id": "r"}', [], "done of request 'r', which is not open"),
+        ('{"t": 0, "event": "open", "request_id": "r"}', ["--run-name", "a b"],
+         "request id 'a br' does not match [A-Za-z0-9._:/-]{1,128}: use another --run-name"),
+        ('{"t": 0, "event": "open", "request_id": "r"}\n{"t": 0, "event": "chunk", "request_id": "r", "chunk": 3}',
+         ["--cut", "1", "--embedded", "--tokenizer", "derender/data/smollm2"],
+         "a chunk of request r cannot be cut: Expected `object`, got `int`"),
+    ],
+    ids=["order", "name", "chunk"],
+)  # fmt: skip
+def test_recordings_that_cannot_be_replayed(
+    tmp_path: Path, text: str, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "recording.jsonl"
+    path.write_text(text, "utf-8")
+    assert main(["replay", str(path), *arguments]) == 1
+    assert capsys.readouterr().err.endswith(f"{message}\n")
+
+
+@pytest.mark.redis
 async def test_a_replay_that_nobody_works_on_says_so_and_waits(
     real_redis: Redis, server_url: str, tmp_path: Path
 ) -> None:
