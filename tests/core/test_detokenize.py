@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tokenizers import Tokenizer
 
 from schemas.state import DecodeState
 from tests.core import support
@@ -192,6 +193,27 @@ def test_pieces(
     of = make()
     wanted = [(text, of.id_of[text] if id_ == "id" else id_) for text, id_ in pieces]
     assert decode_pieces(of, START, [id_of(of, token) for token in tokens]) == (wanted, state)
+
+
+@pytest.mark.parametrize(
+    ("make", "tokens", "texts"),
+    [
+        pytest.param(support.byte_fallback, ["▁▁", "▁hello", "▁▁", "ok"], ["  ", " hello", "  ", "ok"], id="kept"),
+        pytest.param(support.stripping, ["▁▁", "▁hello", "▁▁", "ok"], [" ", " hello", "  ", "ok"], id="stripping"),
+        pytest.param(support.metaspace, ["▁hello", "▁▁", "lo"], ["hello", "  ", "lo"], id="window"),
+    ],
+)
+def test_an_added_token_is_the_text_that_it_decodes_to(
+    make: Callable[[], Vocabulary], tokens: list[str], texts: list[str]
+) -> None:
+    """Gemma's runs of spaces are added tokens that are spelled with `▁`."""
+    tokenizer = Tokenizer.from_str(make().tokenizer.to_str())
+    tokenizer.add_tokens(["▁▁"])
+    of = Vocabulary(tokenizer)
+    ids = [id_of(of, token) for token in tokens]
+    pieces, _ = decode_pieces(of, START, ids)
+    assert [text for text, _ in pieces] == texts
+    assert "".join(texts) == tokenizer.decode(ids, skip_special_tokens=False)
 
 
 def test_pieces_of_a_windowed_decoder() -> None:

@@ -20,7 +20,16 @@ from schemas.state import MAX_PLAIN_STATE_BYTES, STATE_VERSION, DecodeState, Par
 from tests.core import golden_runner, support
 from worker.core import stop
 from worker.core.client_state import check_client_state
-from worker.core.detokenize import MAX_HELD_CHARS, MAX_UNREAD_IDS, START, WINDOW_IDS, check, decode_text, flush
+from worker.core.detokenize import (
+    MAX_HELD_CHARS,
+    MAX_UNREAD_IDS,
+    START,
+    WINDOW_IDS,
+    check,
+    decode_pieces,
+    decode_text,
+    flush,
+)
 from worker.core.step import PreparedRequest, derender
 from worker.core.vocabulary import REPLACEMENT, Vocabulary
 
@@ -218,6 +227,21 @@ def test_text_is_the_tokenizers_decode(name: str, data: st.DataObject) -> None:
         decoded = sent_before_the_fault(of, shown)
     if not (of.kind == "window" and len(undecided_tail(of, shown)) > MAX_UNREAD_IDS):
         assert said == decoded
+
+
+@pytest.mark.parametrize("name", [name for name in TOKENIZERS if name.id not in support.SMALL])
+@given(data=st.data())
+def test_pieces_are_the_tokenizers_decode(name: str, data: st.DataObject) -> None:
+    """What a parser reads is all that the tokenizer decodes, added tokens included."""
+    of = vocabulary(name)
+    ids: list[int] = []
+    for part in data.draw(st.lists(st.sampled_from(TEXTS) | st.sampled_from(sorted(of.added)), max_size=8)):
+        ids += [part] if isinstance(part, int) else of.tokenizer.encode(part, add_special_tokens=False).ids
+    state, said = START, ""
+    for part in cut(data.draw, ids):
+        pieces, state = decode_pieces(of, msgspec.json.decode(msgspec.json.encode(state), type=DecodeState), part)
+        said += "".join(text for text, _ in pieces)
+    assert said + flush(of, state)[0] == of.tokenizer.decode(ids, skip_special_tokens=False)
 
 
 def undecided_tail(of: Vocabulary, ids: list[int]) -> list[int]:

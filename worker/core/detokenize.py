@@ -93,7 +93,10 @@ def decode_pieces(vocabulary: Vocabulary, state: DecodeState, ids: Sequence[int]
         rest, state = flush(vocabulary, state)
         if text or rest:
             pieces.append((text + rest, TEXT))
-        pieces.append((added[id_], id_))
+        text = added[id_]
+        if vocabulary.strips_leading_space and not state.started and id_ not in vocabulary.special:
+            text = text.removeprefix(" ")
+        pieces.append((text, id_))
         state = _after_added(vocabulary, state, id_)
         start = position + 1
     text, state = _decode(vocabulary, state, ids[start:] if start else ids)

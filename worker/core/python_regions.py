@@ -30,10 +30,11 @@ START, NAME, ARGUMENT, VALUE, NEXT_CALL = range(5)
 # Modes inside a value: 0 outside strings; else which quote, and whether it is a triple one; plus _ESCAPE.
 _ESCAPE = 16
 _QUOTES = {1: "'", 2: '"', 3: "'''", 4: '"""'}
+# Names of tools and parameters may have hyphens, which no Python name has.
 _NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*\Z")
-_NAME_BEGIN = re.compile(r"[A-Za-z_][\w.]*\Z")
-_KEYWORD = re.compile(r"[ \t\r\n]*([A-Za-z_]\w*)[ \t\r\n]*=(?!=)")
-_KEYWORD_BEGIN = re.compile(r"[A-Za-z_]\w*[ \t\r\n]*=?\Z")
+_NAME_BEGIN = re.compile(r"[\w.-]+\Z")
+_KEYWORD = re.compile(r"[ \t\r\n]*([A-Za-z_][\w-]*)[ \t\r\n]*=(?!=)")
+_KEYWORD_BEGIN = re.compile(r"[A-Za-z_][\w-]*[ \t\r\n]*=?\Z")
 _VALUE_STOP = re.compile(r"""['"()\[\]{},]""")
 _STRING_STOP = {"'": re.compile(r"[\\\n']"), '"': re.compile(r'[\\\n"]')}
 _CLOSER = {"(": ")", "[": "]", "{": "}"}
@@ -114,7 +115,7 @@ def _calls(run: Run) -> bool | None:
                     return None
                 return run.wait(run.pos) if not run.flags & UNDECIDED else _hold(run)
             name = buf[run.pos : stop].strip(SPACE)
-            if not _NAME.match(name):
+            if not _NAME.match(name) and name not in run.request.names:
                 return None
             run.pos = stop + 1 if not run.flags & UNDECIDED else run.pos
             if run.flags & UNDECIDED:

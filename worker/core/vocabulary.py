@@ -51,16 +51,16 @@ def _decoder_steps(decoder: dict[str, Any] | None) -> list[dict[str, Any]]:
 class Vocabulary:
     """A tokenizer, seen by the detokenizer and the parser. Immutable but for its caches.
 
-    added: id -> text of every added token; special: ids whose own flag says special;
-    id_of: text -> id of every added token; size: number of ids.
+    added: id -> text of every added token, as it is decoded (Gemma's runs of spaces are spelled `▁▁`);
+    id_of: added token as it is spelled, and as grammars name it -> id; special: ids whose own flag says special;
+    size: number of ids.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         added = tokenizer.get_added_tokens_decoder()
-        self.added: dict[int, str] = {id_: token.content for id_, token in added.items()}
         self.special = frozenset(id_ for id_, token in added.items() if token.special)
-        self.id_of: dict[str, int] = {text: id_ for id_, text in self.added.items()}
+        self.id_of: dict[str, int] = {token.content: id_ for id_, token in added.items()}
         definition = json.loads(tokenizer.to_str())
         self.fingerprint = blake2b(tokenizer.to_str().encode(), digest_size=8).hexdigest()
         steps = _decoder_steps(definition["decoder"])
@@ -81,6 +81,16 @@ class Vocabulary:
         self._bytes: dict[int, bytes] = {}
         self._byte_ids: set[int] = set()
         self._alone: dict[int, tuple[str, list[int] | None]] = {}
+        self.added: dict[int, str] = {
+            id_: token.content if id_ in self.special else self._inside(id_) for id_, token in added.items()
+        }
+
+    def _inside(self, id_: int) -> str:
+        """Text of an id with other text before it: decoders of a window may strip what comes first."""
+        alone = self.decode((id_,))
+        if self.kind != "window" or alone == self.tokenizer.id_to_token(id_):
+            return alone
+        return self.decode((id_, id_)).removeprefix(alone)
 
     def bytes_of(self, id_: int) -> bytes:
         """Bytes that an id stands for; empty for an id without a vocabulary entry."""

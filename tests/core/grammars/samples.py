@@ -27,6 +27,7 @@ TOOLS = [
         },
     },
     {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}},
+    {"type": "function", "function": {"name": "get-it", "parameters": {"type": "object", "properties": {}}}},
 ]
 
 
@@ -286,6 +287,9 @@ SAMPLES: list[Sample] = [
     *python("list-answer", "[1, 2]", content="[1, 2]"),
     *python("positional", "[f(1)]", content="[f(1)]"),
     *python("dotted", "[a.f(x=1)]", calls=[("a.f", {"x": 1})]),
+    *python("hyphens-in-an-offered-name", "[get-it(two-words=1), get-it()]",
+            calls=[("get-it", {"two-words": 1}), ("get-it", {})]),
+    *python("hyphens-in-another-name", "[get-this(a=1)]", content="[get-this(a=1)]"),
     *python("cut", "[now(), note(text='a", calls=[("now", {})], cut=True, finish="length"),
     *python("cut-in-keyword", "[now(), note(te", calls=[("now", {})], cut=True, finish="length"),
     *python("cut-before-decided", "[note(te", finish="length"),
