@@ -106,7 +106,10 @@ async def _health(backend: Backend, request: Request) -> Response:
 
 async def _http_exception(request: Request, error: Exception) -> Response:
     code, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (500, None)
-    message = {404: f"there is no {request.url.path}", 405: f"{request.url.path} does not take {request.method}"}
+    message = {
+        404: f"there is no {request.url.path}: docs/gateway.md has the paths",
+        405: f"{request.url.path} does not take {request.method}",
+    }
     return json_response(error_body(code, message.get(code, "the request was refused")), code, dict(headers or {}))
 
 

@@ -111,7 +111,7 @@ class StandIn:
         try:
             asked = _request_decoder.decode(await json_body(request, MAX_BODY_BYTES))
             sampling = msgspec.convert(asked.sampling_params, _Sampling)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        except msgspec.DecodeError as error:
             refuse(400, str(error))
         one = self._by_prompt.get(tuple(asked.token_ids)) or next(self._others)
         choices = [one.choice(index, sampling.max_tokens) for index in range(sampling.n or 1)]
