@@ -39,8 +39,6 @@ REFUSALS = ("permission", "can't run this command")
 ROLES = {"worker": "worker", "client": "operator"}
 """Whose permissions to try -> the file of deploy/acl that has them."""
 
-SEE_CLUSTER = "the job queue lives on one node: see docs/operator.md, High availability"
-
 Level = Literal["ok", "warn", "fail"]
 
 
@@ -151,7 +149,8 @@ def server(info: Mapping[str, Any]) -> Iterator[Finding]:
     if info.get("role", "master") != "master":
         yield Finding("fail", f"this Redis is a {info['role']}", "name the master in --redis-url")
     if int(info.get("cluster_enabled", 0)):
-        yield Finding("warn", "Redis runs as a cluster", SEE_CLUSTER)
+        advice = "use a primary with replicas: see docs/operator.md, High availability"
+        yield Finding("fail", "Redis runs as a cluster", advice)
 
 
 def clock(redis_ms: float, local_ms: float) -> Iterator[Finding]:

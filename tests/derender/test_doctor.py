@@ -56,7 +56,7 @@ def levels(findings: Iterator[Finding]) -> list[tuple[str, str]]:
         ({"used_memory": 90}, [("warn", "memory is 90 % full")]),
         ({"aof_enabled": 0}, [("warn", "appendonly is off")]),
         ({"role": "slave"}, [("fail", "this Redis is a slave")]),
-        ({"cluster_enabled": 1}, [("warn", "Redis runs as a cluster")]),
+        ({"cluster_enabled": 1}, [("fail", "Redis runs as a cluster")]),
     ],
     ids=str,
 )
