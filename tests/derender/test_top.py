@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from rich.console import Console
 
 from derender.top import TopSettings, duration, frame, short
-from producer.survey import Lane, PartitionLook, Survey
+from producer.survey import AGES, INFO, OWNER, WAITING, WORKERS, Lane, PartitionLook, Survey
 from schemas.keys import Keys
 from schemas.report import BridgeReport, ModelReport, WorkerReport
 from tests.shared_data import ROOT
@@ -88,6 +88,26 @@ def test_a_frame() -> None:
         ["m", "loaded", "f2", "hermes", "-", "1", "workers", "differ"],
         ["n", "failed", "-", "-", "-", "1", "no", "folder"],
     ]
+
+
+def test_what_is_hidden_is_no_zero() -> None:
+    hidden = frozenset((INFO, OWNER, WAITING, AGES, WORKERS))
+    rows = text(TopSettings(), survey(0, 0), replace(survey(1, 0), hidden=hidden, info={}, workers=()))
+    assert [" ".join(words) for words in rows[:8]] == [
+        "redis://127.0.0.1:6379/0 Redis of unknown version, memory unknown",
+        "2 partitions, ? workers, 7 open requests, ? entries wait, 2 dead letters",
+        "ended since these workers started: ?",
+        "hidden from this user: how long it waits, owners, server, what waits, workers",
+        "to see all, log in as a user with the permissions of deploy/acl/operator.acl",
+        "partition owner waiting oldest bulk waiting oldest entries/s open dead",
+        "0 ? ? ? ? ? ? 7 0",
+        "1 ? ? ? ? ? ? 0 2",
+    ]
+
+
+def test_a_worker_s_user_sees_all_but_the_server() -> None:
+    rows = text(TopSettings(), survey(0, 0), replace(survey(1, 0), hidden=frozenset((INFO,)), info={}))
+    assert rows[3][0] == "partition"
 
 
 def test_bridges_are_shown_where_there_are_some() -> None:
