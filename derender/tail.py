@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from derender.reach import reaching
 from derender.show import Printer, follow
-from producer.read import MAX_FOLLOWED, Reader, ReplyUnavailable
+from producer.read import MAX_FOLLOWED, Reader, ReplyUnavailable, valid_entry_id
 from schemas import keys
 from worker.settings import RedisSettings, SettingsError, add_options, load, option
 
@@ -25,7 +25,7 @@ class TailSettings(RedisSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not all(part.isdigit() for part in self.after.split("-", 1)):
+        if not valid_entry_id(self.after):
             raise SettingsError(f"--after has to be an entry id such as 7-0, not {self.after!r}")
 
 

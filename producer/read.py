@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,9 @@ READ_COUNT = 64
 
 QUEUED_READS = 8
 """Answers that wait for a slow follower; then its stream is not read until it has taken one."""
+
+_ENTRY_ID = re.compile(r"[0-9]{1,19}(-[0-9]{1,19})?")
+"""What Redis takes (64 bits), but for the largest, which no stream of ours comes near."""
 
 
 class ReplyUnavailable(Exception):
@@ -125,11 +129,13 @@ class Reader:
         """Replies of a request after an entry id, to the last one.
 
         Raises ReplyUnavailable: the request is not known (for `unknown_after_s`), or what is missing has expired.
-        NoPermissionError: this user may not read. ValueError: an impossible id. RuntimeError: more than MAX_FOLLOWED
-        streams.
+        NoPermissionError: this user may not read. ValueError: an impossible request id or entry id. RuntimeError: more
+        than MAX_FOLLOWED streams.
         """
         if not keys.valid_request_id(request_id):
             raise ValueError(f"request id {request_id[:200]!r} does not match {keys.REQUEST_ID.pattern}")
+        if not valid_entry_id(after):  # one impossible id would end the reading of all other streams
+            raise ValueError(f"entry id {after[:200]!r} is not <number> or <number>-<number>")
         partition = keys.partition_of(request_id, self.partitions)
         key = self.names.reply(partition, request_id).encode()
         followed = _Followed(after)
@@ -276,6 +282,10 @@ class Reader:
         except ResponseError:
             return None
         return id_
+
+
+def valid_entry_id(id_: str) -> bool:
+    return _ENTRY_ID.fullmatch(id_) is not None
 
 
 def _full(id_: bytes) -> bytes:

@@ -123,6 +123,16 @@ async def test_a_slow_follower_is_read_for_as_it_takes(redis: Redis, monkeypatch
     assert got == [f"r {n}" for n in numbers]
 
 
+@pytest.mark.parametrize("after", ["", "x", "-1", "1-", "1-0-0", "٣", "9" * 20, "1-" + "9" * 20])
+async def test_an_impossible_entry_id_costs_no_other_stream_anything(redis: Redis, reader: Reader, after: str) -> None:
+    other = asyncio.create_task(collect(reader, "other"))
+    await asyncio.sleep(0)
+    with pytest.raises(ValueError, match=r"entry id .* is not <number>"):
+        await collect(reader, "r", after)
+    await write(redis, "other", 1, done=True)
+    assert await asyncio.wait_for(other, 5) == ["other 1"]
+
+
 async def test_a_request_without_a_trace(reader: Reader) -> None:
     with pytest.raises(ReplyUnavailable, match="request r is unknown, or has expired"):
         await collect(reader, "r")
