@@ -126,9 +126,9 @@ return 1
 
 TAKE = b"""
 -- KEYS: owner key   ARGV: token, lease in ms   Returns 1 if the key is ours now, or was already.
-local owner = redis.call('GET', KEYS[1])
-if owner and owner ~= ARGV[1] then return 0 end
-redis.call('DEL', KEYS[1]) -- see FULL
+local owner = redis.pcall('GET', KEYS[1])
+if type(owner) == 'string' and owner ~= ARGV[1] then return 0 end
+redis.call('DEL', KEYS[1]) -- see FULL; also what is no string
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1
 """
@@ -333,7 +333,12 @@ class Partition:
 
     async def last_reply(self, request_id: str) -> int:
         """Number of the last reply of a request; 0: none."""
-        last = await self.redis.xrevrange(self.names.reply(self.number, request_id), count=1)
+        try:
+            last = await self.redis.xrevrange(self.names.reply(self.number, request_id), count=1)
+        except ResponseError as error:
+            if not str(error).startswith("WRONGTYPE"):
+                raise
+            return 0  # someone else's value, beside which no reply has room
         return int(last[0][0].partition(b"-")[0]) if last else 0
 
     async def scan_open(self, cursor: int) -> tuple[int, dict[bytes, bytes]]:

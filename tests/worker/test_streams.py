@@ -220,6 +220,17 @@ async def test_owner_key(redis: Redis, partition: Partition) -> None:
     assert await other.take()
 
 
+async def test_an_owner_key_of_another_type_is_taken(redis: Redis, partition: Partition) -> None:
+    await redis.lpush(NAMES.owner(0), "x")  # type: ignore[misc]
+    assert await partition.take()
+    assert await redis.get(NAMES.owner(0)) == b"me"
+
+
+async def test_a_reply_stream_of_another_type_has_no_last_reply(redis: Redis, partition: Partition) -> None:
+    await redis.set(NAMES.reply(0, "r"), "x")
+    assert await partition.last_reply("r") == 0
+
+
 async def test_members_share_partitions_and_expire(redis: Redis) -> None:
     a, b = (Members(redis, NAMES, token, lease_ms=200) for token in "ab")
     await a.beat()
