@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from link.redis import UNREACHABLE, Backoff, RedisError
+from link.redis import UNREACHABLE, Backoff, RedisError, ResponseError
 from link.tasks import end, seen
 from schemas import keys
 from schemas.state import REQUEST_STATE_VERSION, RequestState
@@ -108,7 +108,7 @@ class _Lane:
 
     name: str
     cursor: bytes = b""
-    attempt: int = 1
+    attempt: int = 0  # how many were begun at the cursor; with ours, once it is counted
     counted: bool = False  # this owner's beginning was counted
     careful: int = 0  # entries still to be taken one by one, after a worker died
     entry_bytes: float = BATCH_BYTES / 8  # of late; the first read takes few, for nothing is known of them
@@ -178,6 +178,7 @@ class Drain:
                 try:
                     if not self._known:
                         await self._begin()
+                        continue  # it may have taken a while
                     await self._turn()
                     if backoff.failures:
                         logger.info("partition %d: Redis is back", self.partition.number)
@@ -250,16 +251,28 @@ class Drain:
         self.forget()
         for lane in self.lanes.values():
             lane.cursor, lane.attempt = await self.partition.begin(lane.name, count=False)
+            if lane.attempt >= MAX_ATTEMPTS:
+                await self._wait_for_the_living()
+                lane.cursor, lane.attempt = await self.partition.begin(lane.name, count=False)
         self._known = True
+
+    async def _wait_for_the_living(self) -> None:
+        """Before an entry is buried: who began there may be alive, cut off or slow, as we are. It has a lease's time to
+        publish the entry, or to take its attempt back as we do."""
+        await self.forgive()
+        for _ in range(20):
+            if self.leave() or self._lost:
+                return
+            await asyncio.sleep(self.partition.lease_ms / 20_000)
 
     async def _count(self, lane: _Lane) -> None:
         """Before the first work of this owner: count an attempt. Publishing counts the next one, so later work is free.
 
         Who is answered MOVED or loses the connection has not died, and is not counted again.
         """
-        lane.counted = True
+        lane.counted, known = True, lane.attempt
         cursor, lane.attempt = await self.partition.begin(lane.name, count=True)
-        if cursor != lane.cursor:
+        if cursor != lane.cursor or known < MAX_ATTEMPTS < lane.attempt:  # others came meanwhile, so they live
             raise Moved
         if lane.attempt > 1:
             lane.careful = BATCH_ENTRIES
@@ -327,7 +340,14 @@ class Drain:
             lane.entry_bytes = 0.5 * lane.entry_bytes + 0.5 * sum(map(_size, entries)) / len(entries)
 
     async def _slice(self, lane: _Lane) -> None:
-        """Fold entries for at most SLICE_S and commit them."""
+        """Fold entries for at most SLICE_S and commit them; alone in this process where others ended."""
+        if lane.attempt > lane.counted:
+            async with self.turns.suspect:
+                await self._work(lane)
+        else:
+            await self._work(lane)
+
+    async def _work(self, lane: _Lane) -> None:
         if not lane.counted:
             await self._count(lane)
         if lane.attempt > MAX_ATTEMPTS:
@@ -430,9 +450,10 @@ class Drain:
             await self._load([entry], resume=False)
             opened = self._open[id_]
             error = InternalError(reason)
-            outcome = self.session.fail(
-                opened.state if opened else None, error, status=self._status.get(id_), entry=entry
-            )
+            if lane.name == "chunks" or opened is None or keys.ANSWER_TO in entry.fields:
+                outcome = self.session.fail(
+                    opened.state if opened else None, error, status=self._status.get(id_), entry=entry
+                )
         for cache in (self._open, self._status):
             cache.pop(id_, None)  # the next entry looks again
         batch = Batch(self.partition, self.rules)
@@ -459,7 +480,11 @@ class Drain:
         self.counts.cache_hits += len(entries) - len(missing)
         if not missing:
             return
-        found = await self.partition.lookup(list(missing))
+        try:
+            found = await self.partition.lookup(list(missing))
+        except ResponseError:  # as where a key has another type: no entry's fault
+            await self.forgive()
+            raise
         for id_ in missing:
             status, raw, context = found.status[id_], found.state[id_], found.context[id_]
             self._status[id_] = status.decode() if status else None
@@ -566,6 +591,7 @@ class Drain:
             if lag > 0 and lag == lane.lag:  # twice, with an empty read between
                 logger.error("partition %d: %d entries of %s were lost", self.partition.number, lag, lane.name)
                 self.counts.lost += lag
+                lane.counted = True  # by the publish
                 await self.partition.publish(lane.name, lane.cursor, lane.cursor, lag, Commands())
                 lag = 0
             lane.lag = lag

@@ -17,6 +17,9 @@ class Turns:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._holder: asyncio.Future[None] | None = None
         self._live_at = float("-inf")
+        self.suspect = asyncio.Lock()
+        """Held from the count of an attempt at an entry where somebody died to its publish: if this process dies of it,
+        no entry of another partition is counted as well."""
 
     def ask(self) -> asyncio.Future[None]:
         """A ticket: done when its turn has come. Has to be given back, also by who did not wait for it."""

@@ -47,7 +47,7 @@ def make(
     """A drain that leaves after `until` entries."""
     counts = Counts()
     return Drain(
-        Partition(redis, redis, NAMES, 0, token=token),
+        Partition(redis, redis, NAMES, 0, token=token, lease_ms=300),
         Session(lambda _: model, core=core),
         rules,
         leave=lambda: counts.entries >= until,

@@ -11,7 +11,8 @@ from redis.exceptions import ResponseError
 
 from link.tasks import end
 from schemas.keys import Keys
-from tests.worker.test_drain import CONTEXT, add, add_stream, chunk, dead, error, make, replies, text
+from tests.worker.test_drain import CONTEXT, RESPONSE, add, add_stream, chunk, dead, error, make, replies, text
+from worker.batch import Rules
 from worker.core.model import Model
 from worker.core.session import Core
 from worker.drain import MAX_ATTEMPTS
@@ -83,6 +84,19 @@ async def test_a_buried_call_leaves_the_open_request_of_its_id_alone(redis: Redi
     drain.leave = lambda: drain.counts.entries >= 2
     await drain.run()
     assert await text(redis) == "Hello world"
+
+
+async def test_a_buried_response_leaves_the_open_request_of_its_id_alone(redis: Redis, smollm2: Model) -> None:
+    await add(redis, open=CONTEXT)
+    await make(redis, smollm2, until=1).run()
+    await add(redis, lane="bulk", open=CONTEXT, response=RESPONSE)
+    await die(redis, smollm2, MAX_ATTEMPTS)
+    drain = make(redis, smollm2, until=1)
+    await drain.run()
+    assert drain.counts.poison == 1
+    await add(redis, chunk=chunk(905, finish="length"))
+    await make(redis, smollm2, until=1).run()
+    assert await text(redis) == " world"
 
 
 async def test_poison_on_the_wrong_partition(redis: Redis, smollm2: Model) -> None:
@@ -169,3 +183,44 @@ async def test_idle_workers_that_die_are_no_attempt(redis: Redis, smollm2: Model
     await add_stream(redis)
     await make(redis, smollm2, until=4).run()
     assert await text(redis) == "HelloHelloHello"
+
+
+async def test_states_of_another_type_are_no_entry_s_fault(redis: Redis, smollm2: Model) -> None:
+    """Someone else's value in place of all states: nothing goes on beside it, and after it nothing was put aside."""
+    await add_stream(redis)
+    await redis.set(NAMES.open(0), "x")
+    for _ in range(MAX_ATTEMPTS + 1):
+        with pytest.raises(ResponseError, match="WRONGTYPE"):
+            await make(redis, smollm2, until=4).run()
+    await redis.delete(NAMES.open(0))
+    await make(redis, smollm2, until=4).run()
+    assert (await text(redis), await dead(redis)) == ("HelloHelloHello", [])
+
+
+@pytest.mark.redis
+async def test_setting_a_lag_right_is_no_attempt(real_redis: Redis, smollm2: Model) -> None:
+    await add_stream(real_redis)
+    await make(real_redis, smollm2, until=4).run()
+    for _ in range(2):
+        await add(real_redis)
+    await real_redis.xtrim(NAMES.chunks(0), maxlen=0, approximate=False)
+    drain = make(real_redis, smollm2, rules=Rules(block_ms=10, idle_ms=50))
+    drain.leave = lambda: drain.counts.lost > 0
+    await asyncio.wait_for(drain.run(), 10)
+    assert drain.counts.lost == 2
+    assert (await drain.partition.begin("chunks", count=False))[1] == 0
+
+
+async def test_who_lives_and_is_slow_is_waited_for(redis: Redis, smollm2: Model) -> None:
+    """As many as may die began at the entry, and one of them publishes it before another one's lease is over."""
+    await add_stream(redis)
+    await die(redis, smollm2, MAX_ATTEMPTS - 1)
+    slow, other = make(redis, smollm2), make(redis, smollm2, until=3, token="other")
+    await slow._begin()
+    await slow._read()
+    await slow._count(slow.lanes["chunks"])
+    running = asyncio.create_task(other.run())
+    await asyncio.sleep(0.05)
+    await slow._slice(slow.lanes["chunks"])
+    await running
+    assert (await text(redis), other.counts.poison) == ("HelloHelloHello", 0)
