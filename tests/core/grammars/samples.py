@@ -475,6 +475,9 @@ SAMPLES: list[Sample] = [
     Sample("muse-typing", "muse", None, ' to=t<|message|><atem:function_calls><atem:invoke x="1" name="note"><atem:parameter '
            'name="text">5</atem:parameter><atem:parameter name="other" y="2">[5]</atem:parameter></atem:invoke>'
            "</atem:function_calls><|eot|>", calls=[("note", {"text": "5", "other": [5]})], prompt="<|start|>assistant"),
+    Sample("muse-key-of-two-words", "muse", None, ' to=t<|message|><atem:function_calls><atem:invoke name="note"><atem:parameter '
+           'a="1" name="two words" b="2">x</atem:parameter></atem:invoke></atem:function_calls><|eot|>',
+           calls=[("note", {"two words": "x"})], prompt="<|start|>assistant"),
     Sample("glimmer-typing", "muse_glimmer", None, ' to=t<|message|><atem:function_calls><atem:invoke name="note"><atem:parameter '
            'name="text">5</atem:parameter></atem:invoke></atem:function_calls><|eot|>', calls=[("note", {"text": 5})],
            prompt="<|start|>assistant"),
