@@ -61,9 +61,7 @@ def raw(value: Any) -> str:
     return value if isinstance(value, str) else dumps(value)
 
 
-def thought(
-    turn: Turn, open_: str = "<think>", close: str = "</think>", inner: str = "\n", after: str = "\n\n"
-) -> str:
+def thought(turn: Turn, open_: str = "<think>", close: str = "</think>", inner: str = "\n", after: str = "\n\n") -> str:
     if turn.thought is None:
         return ""
     return ("" if turn.prefilled else open_ + inner) + turn.thought + inner + close + after
@@ -93,7 +91,13 @@ def ends_in_opener(turn: Turn) -> bool:
     return turn.content.endswith(("```json", "[TOOL_CALLS]", "<tool_call>"))
 
 
+def escaped_newline(turn: Turn) -> bool:
+    """It is read as a newline."""
+    return r"\n" in turn.content
+
+
 def padded(turn: Turn) -> bool:
+    """Whitespace around a value is layout there."""
     return any(isinstance(one, str) and one != one.strip() for _, args in turn.calls for one in args.values())
 
 
@@ -119,28 +123,27 @@ def tagged(
     return write
 
 
-def array(
-    open_: str, close: str, args_key: str = "arguments", json_of: Callable[[Any], str] = dumps
-) -> Writer:
+def listed(
+    turn: Turn, open_: str, close: str, args_key: str = "arguments", json_of: Callable[[Any], str] = dumps
+) -> str:
+    calls = [{"name": name, args_key: args} for name, args in turn.calls]
+    return open_ + json_of(calls) + close if calls else ""
+
+
+def array(open_: str, close: str, args_key: str = "arguments", json_of: Callable[[Any], str] = dumps) -> Writer:
     """One tag and a list of objects."""
-
-    def write(turn: Turn) -> str:
-        calls = [{"name": name, args_key: args} for name, args in turn.calls]
-        written = open_ + json_of(calls) + close if calls else ""
-        return thought(turn) + turn.content + written
-
-    return write
+    return lambda turn: thought(turn) + turn.content + listed(turn, open_, close, args_key, json_of)
 
 
 def granite(turn: Turn) -> str:
     phrases = {"open_": "Here is my thought process:", "close": "Here is my response:", "inner": "\n\n"}
-    return thought(turn, **phrases) + array("<|tool_call|>", "")(turn._replace(thought=None))
+    return thought(turn, **phrases) + turn.content + listed(turn, "<|tool_call|>", "")
 
 
 def hunyuan(turn: Turn) -> str:
-    answer = array("\n<tool_calls>", "</tool_calls>")(turn._replace(thought=None))
+    answer = turn.content + listed(turn, "\n<tool_calls>", "</tool_calls>")
     if turn.thought is None:
-        return answer or ""
+        return answer
     return f"<think>\n{turn.thought}\n</think>\n<answer>\n{answer}\n</answer>"
 
 
@@ -253,7 +256,7 @@ def minicpm5(value: Callable[[Any], str]) -> Writer:
 def closes(turn: Turn) -> bool:
     """A value has what closes a call whose last value was left open."""
     said = dumps([args for _, args in turn.calls])
-    return re.search(r"</tool_call[^>]*>(\\n|\s)*</?tool_call", said) is not None
+    return re.search(r"</(ifm\|)?tool_call[^>]*>(\\n|\s)*</?(ifm\|)?tool_call", said) is not None
 
 
 def pairs(
@@ -301,7 +304,9 @@ def pythonic(open_: str, close: str, between: str = ", ", value: Callable[[Any],
     def write(turn: Turn) -> str | None:
         if not all(key.replace("-", "_").isidentifier() for _, args in turn.calls for key in args):
             return None
-        calls = [f"{name}({', '.join(f'{key}={value(one)}' for key, one in args.items())})" for name, args in turn.calls]
+        calls = [
+            f"{name}({', '.join(f'{key}={value(one)}' for key, one in args.items())})" for name, args in turn.calls
+        ]
         return thought(turn) + turn.content + (open_ + between.join(calls) + close if calls else "")
 
     return write
@@ -315,12 +320,11 @@ def functiongemma(bare: bool) -> Writer:
     def write(turn: Turn) -> str | None:
         if any(is_json(one) for _, args in turn.calls for one in args.values() if isinstance(one, str)):
             return None  # whatever is JSON is read as that
-        calls = [
-            f"<start_function_call>call:{name}{{{','.join(f'{key}:{value(one)}' for key, one in sorted(args.items()))}}}"
-            "<end_function_call>"
-            for name, args in turn.calls
-        ]
-        return turn.content + "".join(calls)
+        out = turn.content
+        for name, args in turn.calls:
+            members = ",".join(f"{key}:{value(one)}" for key, one in sorted(args.items()))
+            out += f"<start_function_call>call:{name}{{{members}}}<end_function_call>"
+        return out
 
     return write
 
@@ -426,12 +430,18 @@ PAIRS = ("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")
 
 def suffixed(suffix: str) -> tuple[str, ...]:
     names = ("think", "tool_call", "arg_key", "arg_value", "tool_calls")
-    return tuple(f"<{slash}{name}{suffix}>" for name in names for slash in ("", "/")) + (f"<tool_sep{suffix}>",)
+    return (*(f"<{slash}{name}{suffix}>" for name in names for slash in ("", "/")), f"<tool_sep{suffix}>")
 
 
 COHERE = ("<|START_THINKING|>", "<|END_THINKING|>", "<|START_ACTION|>", "<|END_ACTION|>")
 ACTION = ("<|action_start|>", "<|plugin|>", "<|action_end|>")
-INKLING = ("<|message_model|>", "<|content_thinking|>", "<|content_text|>", "<|content_invoke_tool_json|>", "<|end_message|>")
+INKLING = (
+    "<|message_model|>",
+    "<|content_thinking|>",
+    "<|content_text|>",
+    "<|content_invoke_tool_json|>",
+    "<|end_message|>",
+)
 IFM = ("tool_calls", "tool_call", "arg_key", "arg_value", "arg_type", "think", "think_fast")
 IFM_IDS = tuple(f"<{slash}ifm|{name}>" for name in IFM for slash in ("", "/"))
 IFM_ENDS = ("</ifm|arg_value>", "</ifm|tool_calls>")
@@ -443,7 +453,13 @@ SECTION = (
     "<｜tool▁call▁end｜>",
     "<｜tool▁sep｜>",
 )
-STEP = ("<｜tool_calls_begin｜>", "<｜tool_calls_end｜>", "<｜tool_call_begin｜>", "<｜tool_call_end｜>", "<｜tool_sep｜>")
+STEP = (
+    "<｜tool_calls_begin｜>",
+    "<｜tool_calls_end｜>",
+    "<｜tool_call_begin｜>",
+    "<｜tool_call_end｜>",
+    "<｜tool_sep｜>",
+)
 MUSE = ("<|start|>", "<|message|>", "<|eom|>", "<|eot|>")
 
 
@@ -455,7 +471,8 @@ FORMATS = [
     Format("granite", "granite", granite, thinking=(IM,), ids=("<|tool_call|>",)),
     Format("granite", None, array("<tool_call>", ""), label="3.1"),
     Format("granite4", None, tagged("<tool_call>\n", "\n</tool_call>", before="\n", between="\n"), ids=QWEN),
-    Format("granite4", None, tagged("<tool_call>", "</tool_call>", json_of=compact, swap=True), ids=QWEN, label="swap"),
+    Format("granite4", None, tagged("<tool_call>", "</tool_call>", json_of=compact, swap=True), ids=QWEN,
+           label="swap"),
     Format("hermes", None, tagged("<tool_call>\n", "\n</tool_call>", before="\n", json_of=pretty), ids=QWEN,
            label="pretty"),
     Format("granite-20b-fc", None, tagged("<function_call> ", "", before="\n", between="\n")),
@@ -463,8 +480,7 @@ FORMATS = [
     Format("qwen3_json", "deepseek_r1", whole(hermes), EMPTY, BOTH, ids=QWEN),
     Format("qwen3_json", "holo2", whole(hermes), EMPTY, BOTH, ids=QWEN),
     Format("qwen3_xml", "nemotron_v3", whole(qwen_xml), EMPTY, BOTH, ids=QWEN),
-    Format("qwen3_coder", "minicpmv", unless(lambda turn: "\\n" in turn.content, whole(qwen_xml)), EMPTY, BOTH,
-           ids=QWEN),  # these two characters are a newline there
+    Format("qwen3_coder", "minicpmv", unless(escaped_newline, whole(qwen_xml)), EMPTY, BOTH, ids=QWEN),
     Format("step3p5", "step3p5", whole(qwen_xml), EMPTY, BOTH, ids=QWEN),
     Format("step5", "step5", step5, EMPTY, BOTH, ids=QWEN),
     Format("mimo", "mimo", mimo, EMPTY, BOTH, ids=QWEN),
@@ -472,40 +488,47 @@ FORMATS = [
            ids=("<seed:think>", "</seed:think>", "<seed:tool_call>", "</seed:tool_call>")),
     Format("minimax_m2", "minimax_m2", minimax_m2, EMPTY, OPENED,
            ids=(*THINK, "<minimax:tool_call>", "</minimax:tool_call>")),
-    Format("minimax_m3", "minimax_m3", minimax_m3, IM, (IM + "<mm:think>", IM), switch={"thinking_mode": "enabled"},
-           ids=("<mm:think>", "</mm:think>", MINIMAX), typed=False, fit=spoken),
+    Format("minimax_m3", "minimax_m3", unless(lambda turn: spoken(turn) != turn, minimax_m3), IM,
+           (IM + "<mm:think>", IM), switch={"thinking_mode": "enabled"}, ids=("<mm:think>", "</mm:think>", MINIMAX),
+           ends=(MINIMAX,), typed=False, fit=spoken),
     Format("step3", "step3", unless(padded, step3), EMPTY, BOTH[:1], ids=(*THINK, *STEP)),
     Format("dots", "holo2", dots, EMPTY, BOTH, ids=THINK),
     Format("minicpm5", "qwen3", minicpm5(cdata), EMPTY, BOTH, ids=THINK, label="cdata"),
-    Format("minicpm5", "qwen3", unless(padded, minicpm5(lambda value: escape(raw(value)))),
-           EMPTY, BOTH, ids=THINK, label="entities"),
+    Format("minicpm5", "qwen3", unless(padded, minicpm5(lambda value: escape(raw(value)))), EMPTY, BOTH, ids=THINK,
+           label="entities"),
     Format("muse", "muse", muse(), "<|start|>assistant", ("<|start|>assistant",), ids=MUSE, after=False),
-    Format("musespark1x", "musespark1x", muse(), "<|start|>assistant", ("<|start|>assistant",), ids=MUSE, after=False),
-    Format("muse_glimmer", "muse_glimmer", muse(no_json_text), "<|start|>assistant", ("<|start|>assistant",), ids=MUSE, after=False),
-    Format("inkling", "inkling", inkling, "<|message_model|>", ("<|message_model|>",), ids=INKLING, ends=INKLING, after=False),
+    Format("musespark1x", "musespark1x", muse(), "<|start|>assistant", ("<|start|>assistant",), ids=MUSE,
+           after=False),
+    Format("muse_glimmer", "muse_glimmer", muse(no_json_text), "<|start|>assistant", ("<|start|>assistant",),
+           ids=MUSE, after=False),
+    Format("inkling", "inkling", inkling, "<|message_model|>", ("<|message_model|>",), ids=INKLING, ends=INKLING,
+           after=False),
     Format("cohere_command3", "cohere_command3", cohere("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
            thinking=(IM, IM + "<|START_THINKING|>"), ids=(*COHERE, "<|START_RESPONSE|>", "<|END_RESPONSE|>")),
     Format("cohere_command4", "cohere_command4", cohere("<|START_TEXT|>", "<|END_TEXT|>"),
            thinking=(IM, IM + "<|START_THINKING|>"), ids=(*COHERE, "<|START_TEXT|>", "<|END_TEXT|>")),
-    Format("glm47", "ling3", unless(closes, whole(glm47)), EMPTY, OPENED, ids=(*QWEN, *PAIRS), ends=PAIRS[3:], label="ling3"),
+    Format("glm47", "ling3", unless(closes, whole(glm47)), EMPTY, OPENED, ids=(*QWEN, *PAIRS), ends=PAIRS[3:],
+           label="ling3"),
     Format("ling3", "ling3", unless(closes, pairs()), EMPTY, BOTH, ids=(*QWEN, *PAIRS), ends=PAIRS[3:]),
-    Format("poolside_v1", "poolside_v1", unless(closes, pairs()), "<assistant>\n</think>\n", ("<assistant>\n<think>\n",),
-           switch={"enable_thinking": True}, ids=(*QWEN, *PAIRS), ends=PAIRS[3:]),
-    Format("hy_v3", "hy_v3", unless(closes, pairs(("<tool_calls>", "</tool_calls>"), "<tool_sep>\n")), IM + "<think></think>",
-           (IM + "<think>",), switch={"reasoning_effort": "high"}, ids=suffixed(""), ends=HY),
-    Format("hy_v3", "hy_v3", unless(closes, pairs(("<tool_calls:opensource>", "</tool_calls:opensource>"), "<tool_sep:opensource>\n",
-           suffix=":opensource")), IM + "<think:opensource></think:opensource>", (IM + "<think:opensource>",),
-           switch={"reasoning_effort": "high"}, ids=suffixed(":opensource"), ends=[f"{marker[:-1]}:opensource>" for marker in HY], text=False, label="suffix"),
+    Format("poolside_v1", "poolside_v1", unless(closes, pairs()), "<assistant>\n</think>\n",
+           ("<assistant>\n<think>\n",), switch={"enable_thinking": True}, ids=(*QWEN, *PAIRS), ends=PAIRS[3:]),
+    Format("hy_v3", "hy_v3", unless(closes, pairs(("<tool_calls>", "</tool_calls>"), "<tool_sep>\n")),
+           IM + "<think></think>", (IM + "<think>",), switch={"reasoning_effort": "high"}, ids=suffixed(""), ends=HY),
+    Format("hy_v3", "hy_v3",
+           unless(closes, pairs(("<tool_calls:opensource>", "</tool_calls:opensource>"), "<tool_sep:opensource>\n",
+                                suffix=":opensource")),
+           IM + "<think:opensource></think:opensource>", (IM + "<think:opensource>",),
+           switch={"reasoning_effort": "high"}, ids=suffixed(":opensource"),
+           ends=[f"{marker[:-1]}:opensource>" for marker in HY], text=False, label="suffix"),
     Format("hy_v4", "hy_v4", unless(closes, pairs(("<tool_calls>", "</tool_calls>"), "", "")), IM + "<think></think>",
            (IM + "<think>",), switch={"reasoning_effort": "high"}, ids=suffixed(""), ends=HY),
-    *(
-        Format("k2_horizon", "k2_horizon", ifm(format_, "think"), IM + "<ifm|think></ifm|think>",
-               (IM + "<ifm|think>", IM), {"tool_call_format": format_}, {"reasoning_effort": "high"}, ids=IFM_IDS, ends=IFM_ENDS,
-               label=format_)
-        for format_ in ("xml", "xml_typed", "json")
-    ),
-    Format("k2_horizon", "k2_horizon", ifm("xml", "think_fast"), IM + "<ifm|think_fast></ifm|think_fast>",
-           (IM + "<ifm|think_fast>", IM), switch={"reasoning_effort": "medium"}, ids=IFM_IDS, ends=IFM_ENDS, label="fast"),
+    *(Format("k2_horizon", "k2_horizon", unless(closes, ifm(format_, "think")), IM + "<ifm|think></ifm|think>",
+             (IM + "<ifm|think>", IM), {"tool_call_format": format_}, {"reasoning_effort": "high"}, ids=IFM_IDS,
+             ends=IFM_ENDS, label=format_)
+      for format_ in ("xml", "xml_typed", "json")),
+    Format("k2_horizon", "k2_horizon", unless(closes, ifm("xml", "think_fast")),
+           IM + "<ifm|think_fast></ifm|think_fast>", (IM + "<ifm|think_fast>", IM),
+           switch={"reasoning_effort": "medium"}, ids=IFM_IDS, ends=IFM_ENDS, label="fast"),
     Format("plamo3", "plamo3", plamo, IM + "<|plamo:begin_think:plamo|><|plamo:end_think:plamo|>",
            (IM + "<|plamo:begin_think:plamo|>", IM)),
     Format("longcat", None, tagged("<longcat_tool_call>\n", "\n</longcat_tool_call>", before="\n", between="\n"),
@@ -515,7 +538,8 @@ FORMATS = [
     Format("gigachat3", None, one(tagged("<|function_call|>", "")), ids=("<|function_call|>",)),
     Format("gigachat3", None, one(tagged("<|message_sep|>\n\nfunction call<|role_sep|>\n", "")), label="words",
            ids=("<|message_sep|>", "<|role_sep|>")),
-    Format("jamba", None, array("<tool_calls>", "</tool_calls>", json_of=pretty), ids=("<tool_calls>", "</tool_calls>")),
+    Format("jamba", None, array("<tool_calls>", "</tool_calls>", json_of=pretty),
+           ids=("<tool_calls>", "</tool_calls>")),
     Format("hunyuan_a13b", "hunyuan_a13b", hunyuan, thinking=(IM,)),
     Format("phi4_mini_json", None, either(array("functools", ""))),
     Format("phi4_mini_json", None, either(array("functools", "", "parameters", compact)), label="parameters"),
@@ -532,7 +556,7 @@ FORMATS = [
     Format("lfm2", None, pythonic("<|tool_call_start|>[", "]<|tool_call_end|>"),
            ids=("<|tool_call_start|>", "<|tool_call_end|>")),
     Format("olmo3", "olmo3", pythonic("<function_calls>", "</function_calls>", "\n", dumps), EMPTY, BOTH),
-    Format("functiongemma", None, functiongemma(bare=False), ids=("<start_function_call>", "<end_function_call>",
-           "<escape>"), ends=("<escape>",)),
+    Format("functiongemma", None, functiongemma(bare=False),
+           ids=("<start_function_call>", "<end_function_call>", "<escape>"), ends=("<escape>",)),
     Format("functiongemma", None, functiongemma(bare=True), label="bare"),
 ]  # fmt: skip

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import re
+from functools import cache
+from itertools import islice
 from typing import Any, Literal
 
 import pytest
@@ -32,8 +34,10 @@ def vocabulary_of(template: Format, form: Form) -> Vocabulary:
 def awkward(template: Format, form: Form, seed: int) -> Message:
     if form == "typed":
         words = [marker[:1] + CUT + marker[1:] for marker in template.ids]
-        return made_up(seed, words, [*MARKERS, *words])
-    return made_up(seed, (), [*MARKERS, *(marker for marker in template.ids if marker not in template.ends)])
+        turn, tools = made_up(seed, words, [*MARKERS, *words])
+    else:
+        turn, tools = made_up(seed, (), [*MARKERS, *(word for word in template.ids if word not in template.ends)])
+    return template.fit(turn), tools
 
 
 def uncut(value: Any) -> Any:
@@ -42,7 +46,7 @@ def uncut(value: Any) -> Any:
 
 def check(template: Format, form: Form, message: Message, seed: int) -> bool:
     """Whole and in random groups of tokens; False where the template cannot write this message."""
-    turn, tools = template.fit(message[0]), message[1]
+    turn, tools = message
     source = random.Random(seed)
     thinks = turn.thought is not None and bool(template.thinking)
     prompt = source.choice(template.thinking) if thinks else template.plain
@@ -76,8 +80,8 @@ def check(template: Format, form: Form, message: Message, seed: int) -> bool:
 
 
 CASES = [
-    pytest.param(template, form, id=f"{template.name}-{form}")
-    for template in FORMATS
+    pytest.param(template, form, number, id=f"{template.name}-{form}")
+    for number, template in enumerate(FORMATS)
     for form in ("ids", "text", "typed")
     if (template.text if form == "text" else template.ids and (template.typed or form == "ids"))
 ]
@@ -91,13 +95,21 @@ def typed(message: Message) -> bool:
     return all({"type", "anyOf"} & given for given in keys)
 
 
+@cache
+def corpus() -> list[Message]:
+    return [message for message in from_corpus() if typed(message)]
+
+
 @pytest.mark.shared
-@pytest.mark.parametrize(("template", "form"), [case for case in CASES if case.values[1] != "typed"])
-def test_messages_of_the_corpus(template: Format, form: Form) -> None:
-    messages = [message for message in from_corpus() if typed(message)][::5]
+@pytest.mark.parametrize(("template", "form", "number"), [case for case in CASES if case.values[1] != "typed"])
+def test_messages_of_the_corpus(template: Format, form: Form, number: int) -> None:
+    """Other messages for every template: all together say them all."""
+    messages = corpus()[number % 13 :: 13]
     assert sum(check(template, form, message, seed) for seed, message in enumerate(messages)) > 5
 
 
-@pytest.mark.parametrize(("template", "form"), CASES)
-def test_messages_of_awkward_text(template: Format, form: Form) -> None:
-    assert sum(check(template, form, awkward(template, form, seed), seed) for seed in range(30)) > 5
+@pytest.mark.parametrize(("template", "form", "number"), CASES)
+def test_messages_of_awkward_text(template: Format, form: Form, number: int) -> None:
+    seeds = range(100 * number, 100 * number + 60)
+    said = (seed for seed in seeds if check(template, form, awkward(template, form, seed), seed))
+    assert len(list(islice(said, 8))) == 8

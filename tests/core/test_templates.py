@@ -28,7 +28,7 @@ WORDS = [
 ]  # fmt: skip
 MARKERS = ["<tool_call>", "</think>", "<think>", "<function="]
 """In prose these are what they look like; in a value they are text."""
-NO_TEXT = re.compile(r"(?m)^(?:<parameter=x>|</function>)|\Anull\Z")
+NO_TEXT = re.compile(r"(?m)^(?:<parameter=x>|</function>)|\A\s*null\s*\Z")
 """As a tagged value this is markup, and the null."""
 SCHEMA: dict[str, Any] = {
     "text": {"type": "string"},
