@@ -48,10 +48,10 @@ def check(template: Format, form: Form, message: Message, seed: int) -> bool:
     """Whole and in random groups of tokens; False where the template cannot write this message."""
     turn, tools = message
     source = random.Random(seed)
-    thinks = turn.thought is not None and bool(template.thinking)
+    thinks = bool(template.thinking) and (turn.thought is not None or source.random() < 0.2)
     prompt = source.choice(template.thinking) if thinks else template.plain
     prefilled = bool(thinks and re.search(r"(?i)think[^/]*[|>]\s*$", prompt))
-    turn = turn._replace(thought=turn.thought if thinks else None, prefilled=prefilled)
+    turn = turn._replace(thought=(turn.thought or "") if thinks else None, prefilled=prefilled)
     raw = template.write(turn)
     if not raw:
         return False
