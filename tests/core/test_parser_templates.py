@@ -13,7 +13,8 @@ import pytest
 
 from tests.core.grammars.test_families import smollm2
 from tests.core.harness import parser_for, run, strict
-from tests.core.parser_templates import FORMATS, Format
+from tests.core.parser_templates import FORMATS, IM, Format
+from tests.core.templates import Turn
 from tests.core.test_conformance import same_json
 from tests.core.test_templates import MARKERS, Message, from_corpus, made_up
 from worker.core.vocabulary import Vocabulary
@@ -25,6 +26,10 @@ ALL = tuple(dict.fromkeys(marker for form in FORMATS if form.label != "suffix" f
 """For one vocabulary: to make one takes most of a second."""
 CUT = "\ue000"
 """In a word, it keeps the word from being one token. Nothing reads it."""
+
+
+EARLIER = Turn("Hm.", "", [("do_it", {"text": "a"})])
+"""Of the conversation."""
 
 
 def vocabulary_of(template: Format, form: Form) -> Vocabulary:
@@ -51,6 +56,9 @@ def check(template: Format, form: Form, message: Message, seed: int) -> bool:
     thinks = bool(template.thinking) and (turn.thought is not None or source.random() < 0.2)
     prompt = source.choice(template.thinking) if thinks else template.plain
     prefilled = bool(thinks and re.search(r"(?i)think[^/]*[|>]\s*$", prompt))
+    if prompt.startswith(IM) and source.random() < 0.3:
+        earlier = template.write(EARLIER if template.thinking else EARLIER._replace(thought=None))
+        prompt = f"{IM}{earlier}<|im_end|>\n<|im_start|>user\nAgain.<|im_end|>\n{prompt}"
     turn = turn._replace(thought=(turn.thought or "") if thinks else None, prefilled=prefilled)
     raw = template.write(turn)
     if not raw:
