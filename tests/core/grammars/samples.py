@@ -290,6 +290,8 @@ SAMPLES: list[Sample] = [
     *python("hyphens-in-an-offered-name", "[get-it(two-words=1), get-it()]",
             calls=[("get-it", {"two-words": 1}), ("get-it", {})]),
     *python("hyphens-in-another-name", "[get-this(a=1)]", content="[get-this(a=1)]"),
+    *python("names-in-other-scripts", "[ändern(城市='x', é=1), now()]",
+            calls=[("ändern", {"城市": "x", "é": 1}), ("now", {})]),
     *python("cut", "[now(), note(text='a", calls=[("now", {})], cut=True, finish="length"),
     *python("cut-in-keyword", "[now(), note(te", calls=[("now", {})], cut=True, finish="length"),
     *python("cut-before-decided", "[note(te", finish="length"),
