@@ -3,7 +3,8 @@
     python -m benchmarks.bench_step [--json FILE] [--repeat 7]
 
 Cost at output token N is measured there and not on the way: the state at N is made once, then the next chunk is stepped
-from it many times, with the state read back from its bytes (`cold`) or as the value it was (`warm`).
+from it many times, with the state read back from its bytes (`cold`) or as the value it was (`warm`). A whole output is
+one response of the engine.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ import msgspec
 
 from benchmarks.report import environment, table, write
 from benchmarks.workloads import WORKLOADS, Workload
-from schemas.generate import GenerateChunk
+from schemas.generate import GenerateChunk, GenerateResponse
 from schemas.state import StreamState
-from worker.core.step import PreparedRequest, derender_step
+from worker.core.prepare import PreparedRequest
+from worker.core.step import derender, derender_step
 
 LENGTHS = (100, 1_000, 10_000, 30_000)
 STEPS = 400
+WHOLE = (500, 5_000)
 
 _chunks = msgspec.json.Decoder(GenerateChunk)
+_responses = msgspec.json.Decoder(GenerateResponse)
 _states = msgspec.json.Decoder(StreamState)
 _encoder = msgspec.json.Encoder()
 
@@ -71,6 +75,26 @@ def measure(workload: Workload, length: int, tokens: int, *, cold: bool, repeat:
     }
 
 
+def measure_whole(workload: Workload, length: int, *, repeat: int) -> dict[str, Any]:
+    request = workload.request()
+    response = workload.response(length)
+    rounds = STEPS * 20 // length
+    times = []
+    for _ in range(repeat + 1):  # the first one fills the caches
+        start = time.process_time_ns()
+        for _ in range(rounds):
+            _encoder.encode(derender(request, _responses.decode(response)))
+        times.append((time.process_time_ns() - start) / rounds / 1_000)
+    median = statistics.median(times[1:])
+    return {
+        "output": workload.name,
+        "tokens": length,
+        "us/response": median,
+        "ns/token": median / length * 1_000,
+        "min": min(times),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", help="write the rows to this file")
@@ -85,9 +109,12 @@ def main() -> None:
         for length in LENGTHS
         for cold in (False, True)
     ]
+    plain = [name for name in names if not WORKLOADS[name].logprobs]
+    whole = [measure_whole(WORKLOADS[name], length, repeat=args.repeat) for name in plain for length in WHOLE]
     print(environment())
     table("CPU per chunk of the pure step, in microseconds", rows)
-    write(args.json, "step", rows)
+    table("CPU of a whole output, in microseconds", whole)
+    write(args.json, "step", rows + whole)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ import msgspec
 
 from schemas import keys
 from schemas.state import RequestState
+from worker.core.prepare import PreparedRequest
 from worker.core.session import Entry, Open, Outcome, Reply, Session
-from worker.core.step import PreparedRequest
 
 STATE_BYTES = 150
 """Size of a choice's encoded state on the plain path; of a request's it is REQUEST_BYTES."""

@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from schemas.request import RequestContext
 from worker.core.model import Model, ParserConfig
-from worker.core.step import PreparedRequest, prepare
+from worker.core.prepare import PreparedRequest, prepare
 from worker.core.vocabulary import Vocabulary
 
 TOKENIZER = Path(__file__).parent.parent / "derender" / "data" / "smollm2" / "tokenizer.json"

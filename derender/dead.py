@@ -1,4 +1,8 @@
-"""`derender dead`: look at the entries that could not be processed, and put whole work back."""
+"""`derender dead`: look at the entries that could not be processed, and put whole work back.
+
+Whole work is one entry, so putting it back is publishing it once more. An entry of a stream is one of many, and workers
+would refuse it alone: its request has ended with an error, or was never opened.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,6 @@ from schemas.keys import Keys
 from worker.settings import RedisSettings, SettingsError, add_options, load, option
 
 PAGE = 500
-OWN = (keys.STREAM_NAME, keys.ENTRY_ID, keys.REASON)
 KINDS = (keys.RESPONSE, keys.CALL, keys.OPEN, keys.CHUNK, keys.CONTROL)
 
 
@@ -59,8 +62,8 @@ class Letter(NamedTuple):
 
     @property
     def entry(self) -> dict[bytes, bytes]:
-        """The entry as it was published."""
-        return {name: value for name, value in self.fields.items() if name not in OWN}
+        """The entry as it was published, or what was kept of it."""
+        return {name: value for name, value in self.fields.items() if name not in keys.LETTER}
 
     def text(self, field: bytes) -> str:
         return self.fields.get(field, b"").decode("utf-8", "backslashreplace")
@@ -69,7 +72,7 @@ class Letter(NamedTuple):
         """One line without any prompt or output."""
         when = datetime.fromtimestamp(int(self.id.partition("-")[0]) / 1000, UTC).isoformat("T", "seconds")
         kind = next((kind.decode() for kind in KINDS if kind in self.fields), "-")
-        size = sum(map(len, self.entry.values()))
+        size = sum(map(len, self.entry.values())) + int(self.fields.get(keys.CUT, b"0"))
         reason = self.text(keys.REASON).replace("\n", " ")
         return f"{self.name}  {when}  {self.lane:<6}  {kind:<8}  {size:>9} B  {self.request_id[:128]!r}  {reason}"
 
@@ -116,8 +119,8 @@ async def _run(settings: DeadSettings, action: str, names: list[str]) -> int:
             if action == "show":
                 sys.stdout.write(letter.shown() + "\n")
             else:
-                await requeue(redis, key_names, letter)
-                sys.stdout.write(f"{letter.name}: {letter.request_id} is back in {key_names.bulk(letter.partition)}\n")
+                stream = await requeue(redis, key_names, partitions, letter)
+                sys.stdout.write(f"{letter.name}: {letter.request_id} is back in {stream}\n")
     return 0
 
 
@@ -153,21 +156,36 @@ async def find(redis: Redis, names: Keys, partitions: int, name: str) -> Letter:
     return Letter(int(partition), id_, found[0][1])
 
 
-async def requeue(redis: Redis, names: Keys, letter: Letter) -> None:
+async def requeue(redis: Redis, names: Keys, partitions: int, letter: Letter) -> str:
     """Put whole work (a response or a call) back, and take the failed answer away, so that it is answered anew.
 
-    Raises CommandError for an entry of a stream: its request has ended, and the other entries are gone.
+    Returns the stream that it is in now: that of its request id, whichever partition it was found on. Raises
+    CommandError for what cannot be put back, with the reason and what to do instead.
     """
     id_ = letter.request_id
-    if letter.lane != "bulk" or not (keys.RESPONSE in letter.fields or keys.CALL in letter.fields):
-        raise CommandError(f"{letter.name} is one entry of a stream: publish its request again, under a new id")
+    if keys.REQUEST not in letter.fields and b"command" in letter.fields:
+        raise CommandError(f"{letter.name} is no entry: it says what Redis refused to write")
+    if not (keys.RESPONSE in letter.fields or keys.CALL in letter.fields):
+        raise CommandError(
+            f"{letter.name} is one entry of a stream, whose request has ended or never began: "
+            "publish the request again, under a new id"
+        )
     if not keys.valid_request_id(id_):
         raise CommandError(f"{letter.name} has no usable request id, so nobody could read the answer")
+    if keys.CUT in letter.fields:
+        raise CommandError(
+            f"{letter.name} was too large: {letter.text(keys.CUT)} bytes of it were not kept; publish it again"
+        )
+    partition = keys.partition_of(id_, partitions)
     execute: Any = redis.execute_command
-    if await execute("HEXISTS", names.open(letter.partition), id_):
-        raise CommandError(f"{letter.name}: request {id_} is open; publish the work again, under a new id")
+    status = await redis.get(names.status(partition, id_))
+    if await execute("HEXISTS", names.open(partition), id_) or status not in (None, keys.STATUS_FAILED.encode()):
+        said = "open" if status is None else status.decode()
+        raise CommandError(f"{letter.name}: request {id_} is {said}; publish the work again, under a new id")
     async with redis.pipeline(transaction=True) as pipe:
-        pipe.delete(names.status(letter.partition, id_), names.reply(letter.partition, id_))
-        pipe.xadd(names.bulk(letter.partition), letter.entry)  # type: ignore[arg-type]
-        pipe.xdel(names.dead(letter.partition), letter.id)
+        pipe.delete(names.status(partition, id_), names.reply(partition, id_))
+        pipe.xadd(names.bulk(partition), letter.entry)  # type: ignore[arg-type]
         await pipe.execute()
+    # Not before: better found twice than lost. The second time its request is not failed any more.
+    await redis.xdel(names.dead(letter.partition), letter.id)
+    return names.bulk(partition)

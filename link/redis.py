@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import Any
+from typing import Any, ClassVar
 
 import hiredis
 from redis.asyncio import Connection, ConnectionPool
 from redis.asyncio import Redis as Redis
+from redis.asyncio.connection import DefaultParser
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
     ConnectionError,
+    DataError,
     OutOfMemoryError,
     ReadOnlyError,
     TimeoutError,
@@ -32,7 +34,13 @@ once a script has made one write (any that takes no memory), Redis lets it go on
 LoginError = AuthenticationError
 """Wrong user or password; one of UNREACHABLE, for a server that is being set up refuses everyone for a while."""
 
-AWAY_ANSWERS = (BusyLoadingError, ReadOnlyError)
+
+class WritesRefused(ResponseError):
+    """Redis takes no writes for now: it cannot save them (MISCONF), has too few replicas (NOREPLICAS), waits for a
+    script (BUSY), or its primary is away (MASTERDOWN)."""
+
+
+AWAY_ANSWERS = (BusyLoadingError, ReadOnlyError, WritesRefused)
 """Those of UNREACHABLE that come as the answer to one command of a pipeline, and that waiting alone mends."""
 
 UNREACHABLE: tuple[type[Exception], ...] = (
@@ -43,7 +51,7 @@ UNREACHABLE: tuple[type[Exception], ...] = (
     WatchError,
     OSError,
 )
-"""Wait and try again: the server is away, starting, full, or was made a replica.
+"""Wait and try again: the server is away, starting, full, takes no writes, or was made a replica.
 
 WatchError: what redis-py makes of a connection that is lost inside a transaction (arq's are the only ones).
 """
@@ -55,12 +63,22 @@ SOCKET_TIMEOUT_S = 5.0
 """A silent network drop is noticed after this long; a blocking read has to be shorter."""
 
 
+class _Parser(DefaultParser):  # type: ignore[misc, valid-type]
+    EXCEPTION_CLASSES: ClassVar[dict[str, Any]] = {
+        **DefaultParser.EXCEPTION_CLASSES,
+        **dict.fromkeys(("MISCONF", "NOREPLICAS", "BUSY", "MASTERDOWN"), WritesRefused),
+    }
+
+
 class _Connection(Connection):
     """A TCP connection that packs commands in C: in Python it is an eighth of the CPU of a busy worker."""
 
     def pack_command(self, *args: Any) -> list[bytes]:
         name, *rest = args
-        return [hiredis.pack_command((*name.split(), *rest))]
+        try:
+            return [hiredis.pack_command((*name.split(), *rest))]
+        except TypeError as error:  # what redis-py's own packing raises
+            raise DataError(str(error)) from None
 
 
 def connect(url: str, *, max_connections: int | None = None) -> Redis:
@@ -68,6 +86,7 @@ def connect(url: str, *, max_connections: int | None = None) -> Redis:
     pool = ConnectionPool.from_url(
         url,
         connection_class=_Connection,  # unless the URL asks for TLS or a Unix socket
+        parser_class=_Parser,
         socket_timeout=SOCKET_TIMEOUT_S,
         socket_connect_timeout=SOCKET_TIMEOUT_S,
         socket_keepalive=True,

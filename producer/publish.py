@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from link.redis import AWAY_ANSWERS, UNREACHABLE, Backoff, Redis
+from link.redis import AWAY_ANSWERS, UNREACHABLE, Backoff, Redis, RedisError
 from producer.connection import connect_to_partitions
 from schemas import keys
 from schemas.generate import GenerateChunk, GenerateResponse
@@ -237,6 +237,8 @@ class Producer:
                 if loop.time() >= until:
                     return [error] * len(batch)
                 await backoff.wait()
+            except RedisError as error:  # as a value that is none of Redis': whoever sent it hears of it, others go on
+                return [error] * len(batch)
 
 
 class RequestStream:

@@ -24,6 +24,9 @@ MAX_FOLLOWED = 200
 
 READ_COUNT = 64
 
+QUEUED_READS = 8
+"""Answers that wait for a slow follower; then its stream is not read until it has taken one."""
+
 
 class ReplyUnavailable(Exception):
     """No (more) replies can come: the request is unknown, or its replies have expired."""
@@ -67,6 +70,10 @@ class _Followed:
     def __init__(self, after: str) -> None:
         self.last = after.encode()
         self.queue: asyncio.Queue[list[tuple[bytes, dict[bytes, bytes]]]] = asyncio.Queue()
+
+    @property
+    def full(self) -> bool:
+        return self.queue.qsize() >= QUEUED_READS
 
 
 class Reader:
@@ -133,7 +140,10 @@ class Reader:
                 try:
                     # Not wait_for: in Python 3.11 it may swallow the cancellation of whoever follows.
                     async with asyncio.timeout(self.look_after_s):
+                        full = followed.full
                         entries = await followed.queue.get()
+                        if full:
+                            self._changed.set()
                 except TimeoutError:
                     waited_s += self.look_after_s
                     if await self._ended(request_id, key, followed, seen=seen, waited_s=waited_s):
@@ -219,7 +229,14 @@ class Reader:
             unblock = await self._unblocker(blocking)
             while self._followed:
                 self._changed.clear()
-                cursors = {key: min((f.last for f in fs), key=_number) for key, fs in self._followed.items()}
+                cursors = {
+                    key: min((f.last for f in fs if not f.full), key=_number)
+                    for key, fs in self._followed.items()
+                    if not all(f.full for f in fs)
+                }
+                if not cursors:
+                    await self._changed.wait()
+                    continue
                 read = asyncio.ensure_future(
                     blocking.xread(cursors, count=READ_COUNT, block=self.block_ms if unblock else 20)  # type: ignore[arg-type]
                 )
@@ -238,6 +255,8 @@ class Reader:
                     self._backoff.failures = 0
                 for key, entries in answer or ():
                     for followed in self._followed.get(key, ()):
+                        if followed.full:
+                            continue
                         if _number(followed.last) < _number(cursors[key]):
                             continue  # came during this read, and is further back: the next one is for it too
                         fresh = [entry for entry in entries if _number(entry[0]) > _number(followed.last)]

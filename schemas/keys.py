@@ -51,12 +51,16 @@ DONE = b"done"
 REPLY_ID = b"reply_id"
 """On a `reply_to` stream, beside REQUEST: id of the same entry on the request's own reply stream."""
 
-# fields of a signal (REQUEST and INDEX too) and of a dead letter (STREAM_NAME, ENTRY_ID, REASON, then the raw fields)
+# fields of a signal (REQUEST and INDEX too) and of a dead letter (STREAM_NAME, ENTRY_ID, REASON, then the fields of
+# the entry itself, but those of these names)
 SIGNAL = b"signal"
 SIGNAL_CANCEL = b"cancel"
 REASON = b"reason"
 STREAM_NAME = b"stream"
 ENTRY_ID = b"entry_id"
+CUT = b"cut"
+"""How many bytes of the entry its letter does not have; absent: it is whole."""
+LETTER = frozenset((STREAM_NAME, ENTRY_ID, REASON, CUT))
 
 # fields of an entry of a `generate` stream (REQUEST too; OPEN with whole work, whose context goes with the response)
 GENERATE = b"generate"
@@ -137,7 +141,7 @@ class Keys:
         return self.of(partition, "owner")
 
     def attempts(self, partition: int) -> str:
-        """Hash: input stream name -> "<cursor> <count>", how often a worker began at that cursor."""
+        """Hash: input stream name -> "<cursor> <name> <name> …", the attempts that were begun at that cursor."""
         return self.of(partition, "attempts")
 
     def reply_to(self, partition: int, name: str) -> str:

@@ -12,7 +12,6 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
 from time import perf_counter
 from typing import NamedTuple
 
@@ -22,9 +21,10 @@ from link.redis import UNREACHABLE, Backoff, RedisError
 from link.tasks import end, seen
 from schemas import keys
 from schemas.state import REQUEST_STATE_VERSION, RequestState
+from worker.batch import Batch, Rules
 from worker.core.coalesce import coalesce
 from worker.core.errors import ModelNotLoaded, RequestError, StateMismatch
-from worker.core.session import Entry, InternalError, Open, Outcome, Session
+from worker.core.session import NO_ID, Entry, InternalError, Open, Outcome, Session
 from worker.core.versions import read_request_state
 from worker.streams import LANES, Commands, Moved, Partition
 from worker.turns import Turns
@@ -42,9 +42,6 @@ BULK_PAUSE_MS = 50
 """While live chunks come: work on whole responses in one turn, how many are read at once, and how long a wait for live
 chunks may keep the next response waiting."""
 
-MAX_DEAD_FIELDS = 1000
-"""Fields of an entry that its dead letter keeps: ours are six at most, and one command has a limit (`PUBLISH`)."""
-
 MAX_ATTEMPTS = 3
 """How many workers may die at one entry; the next one moves it to the dead letters unread."""
 
@@ -60,22 +57,6 @@ class _Activity(msgspec.Struct):
 
 
 _activity_decoder = msgspec.json.Decoder(_Activity)
-
-
-@dataclass(frozen=True)
-class Rules:
-    """Times in ms, sizes in entries. What they mean: `worker/settings.py`."""
-
-    reply_ttl_ms: int = 3_600_000
-    open_ttl_ms: int = 86_400_000
-    status_ttl_ms: int = 86_400_000
-    idle_ms: int = 300_000
-    signals_cap: int = 10_000
-    reply_to_cap: int = 100_000
-    block_ms: int = 1000
-    cached_requests: int = 1024
-    owner_keys: bool = True
-    coalesce: bool = False
 
 
 @dataclass
@@ -130,7 +111,7 @@ class _Lane:
     attempt: int = 1
     counted: bool = False  # this owner's beginning was counted
     careful: int = 0  # entries still to be taken one by one, after a worker died
-    entry_bytes: float = 0.0
+    entry_bytes: float = BATCH_BYTES / 8  # of late; the first read takes few, for nothing is known of them
     lag: int = 0  # unread entries that Redis counted at the last look
     buffer: deque[Entry] = field(default_factory=deque)
 
@@ -168,7 +149,7 @@ class Drain:
         self.lanes = {name: _Lane(name) for name in LANES}
         self._known = False  # the cursors are what Redis has, the caches belong to them
         self._open: OrderedDict[bytes, Open | _Broken | None] = OrderedDict()
-        self._status: OrderedDict[bytes, str | None] = OrderedDict()
+        self._status: dict[bytes, str | None] = {}
         self._lost = False  # the owner key is someone else's
         self._last_sweep = 0.0
         self._scan_cursor = 0
@@ -211,22 +192,38 @@ class Drain:
                     self.forget()
                     await backoff.wait()
             with suppress(*UNREACHABLE):
-                for lane in self.lanes.values():
-                    if self._known and lane.counted:
-                        await self.partition.forgive(lane.name, lane.cursor)
+                await self.forgive()
             return True
+        except Exception:
+            for lane in self.lanes.values():
+                lane.counted = False  # an entry may be at fault: the attempt stays counted
+            raise
         finally:
             self.active = False
             self._give_back()
-            if self._ahead is not None:
-                await end(self._ahead)
-                self._ahead = None
-            if renewal is not None:
-                await end(renewal)
-                release = asyncio.ensure_future(self.partition.release())
-                release.add_done_callback(seen)
-                with suppress(RedisError, OSError):
-                    await asyncio.shield(release)
+            running: list[asyncio.Task[None]] = [task for task in (self._ahead, renewal) if task is not None]
+            self._ahead = None
+            try:
+                await end(*running)
+            finally:
+                if renewal is not None:
+                    await self._release()
+
+    async def forgive(self) -> None:
+        """Take back what was counted: we live. Does nothing where nothing is left to take back.
+
+        Where Redis was away at the end, or `run` was cancelled for that, whoever is alive calls this once it is back.
+        """
+        for lane in self.lanes.values():
+            if lane.counted:
+                await self.partition.forgive(lane.name)
+                lane.counted = False
+
+    async def _release(self) -> None:
+        release = asyncio.ensure_future(self.partition.release())
+        release.add_done_callback(seen)
+        with suppress(RedisError, OSError):
+            await asyncio.shield(release)
 
     async def _renew(self) -> None:
         """Keep the owner key. It guarantees nothing, so a failure only means to look again."""
@@ -234,7 +231,7 @@ class Drain:
             await asyncio.sleep(self.partition.lease_ms / 3000)
             try:
                 self._lost = not await self.partition.take()
-            except UNREACHABLE:
+            except (RedisError, OSError):
                 continue
 
     def forget(self) -> None:
@@ -246,6 +243,7 @@ class Drain:
         self._status.clear()
         for lane in self.lanes.values():
             lane.buffer.clear()
+            lane.lag = 0
 
     async def _begin(self) -> None:
         """Read the committed cursors; what was cached belongs to others."""
@@ -289,7 +287,7 @@ class Drain:
             ticket = self._ticket = self._ticket or self.turns.ask()
             if ticket.done():
                 await self._slice(bulk)
-        elif not live.buffer and self._ahead is None:
+        if not live.buffer:
             await self._sweep()
 
     async def _read_beside(self, live: _Lane, bulk: _Lane) -> None:
@@ -315,8 +313,8 @@ class Drain:
     async def _read(self, *, only: str | None = None, block_ms: int | None = None) -> None:
         """Fill the buffers that are empty. only: of this lane. block_ms: wait so long for one entry; None: do not."""
         lanes = [lane for lane in self.lanes.values() if not lane.buffer and only in (None, lane.name)]
-        largest = max(lane.entry_bytes for lane in lanes)
-        count = max(1, min(BATCH_ENTRIES, int(BATCH_BYTES / largest))) if largest else BATCH_ENTRIES
+        largest = max(1.0, *(lane.entry_bytes for lane in lanes))
+        count = max(1, min(BATCH_ENTRIES, int(BATCH_BYTES / largest)))
         if only == "bulk" and self.turns.somebody_is_live:
             count = min(count, BULK_ENTRIES)
         epoch = self._epoch
@@ -338,7 +336,7 @@ class Drain:
         limit = 1 if lane.careful else BATCH_ENTRIES
         entries = [lane.buffer[i] for i in range(min(limit, len(lane.buffer)))]
         await self._load(entries)
-        batch = _Batch(self.partition, self.rules)
+        batch = Batch(self.partition, self.rules)
         short = lane.name == "bulk" and self.turns.somebody_is_live
         limit_s = BULK_SLICE_S if short else SLICE_S
         merge = self.rules.coalesce and lane.name == "chunks" and len(entries) > 1
@@ -368,14 +366,14 @@ class Drain:
         opened = self._open.get(id_)
         return None if opened is None or opened.state.seq is None else opened.state.seq + 1
 
-    def _fold_parts(self, lane: _Lane, batch: _Batch, merged: Entry) -> None:
+    def _fold_parts(self, lane: _Lane, batch: Batch, merged: Entry) -> None:
         """Something is wrong in a merged entry: take its parts one by one, so that only the wrong one is refused."""
         for entry in merged.parts:
             outcome = self._fold(lane.name, entry)
             batch.add(lane.name, entry, outcome)
             self._remember(entry, outcome)
 
-    async def _commit(self, lane: _Lane, batch: _Batch) -> None:
+    async def _commit(self, lane: _Lane, batch: Batch) -> None:
         """Publish a batch; meanwhile the next entries are read, which is wasted when the publish fails."""
         if lane.name == "bulk":
             self._give_back()
@@ -383,7 +381,10 @@ class Drain:
         for _ in range(batch.entries):
             lane.buffer.popleft()
         source, lane.cursor = lane.cursor, batch.last
-        publish = self.partition.publish(lane.name, source, batch.last, batch.entries, batch.commands())
+        beside = next(other.cursor for other in self.lanes.values() if other is not lane)
+        publish = self.partition.publish(
+            lane.name, source, batch.last, batch.entries, batch.commands(), beside=beside, letters=batch.dead
+        )
         if lane.buffer or lane.name != "chunks":
             refused = await publish
         else:
@@ -413,33 +414,40 @@ class Drain:
             self.on_commit(Committed(self.partition.number, batch.entries, batch.step_s, oldest_ms, batch.state_bytes))
         for line in refused:
             logger.error("partition %d: %s", self.partition.number, line)
-        for cache in (self._open, self._status):
-            while len(cache) > self.rules.cached_requests:
-                cache.popitem(last=False)
+        while len(self._open) > self.rules.cached_requests:
+            id_, _ = self._open.popitem(last=False)
+            self._status.pop(id_, None)  # together: who is known not to be open is known by the status
 
     async def _bury(self, lane: _Lane) -> None:
-        """Move an entry at which several workers died to the dead letters; only its request id is looked at."""
+        """Move an entry at which several workers died to the dead letters; nothing but its request id is looked at, and
+        of its request only the state: the context may be what they died of."""
         entry = lane.buffer[0]
         reason = f"{MAX_ATTEMPTS} workers died at this entry"
-        await self._load([entry])
         id_ = entry.fields.get(keys.REQUEST, b"")
-        opened = self._open.get(id_)
-        outcome = self.session.fail(
-            opened.state if opened else None, InternalError(reason), status=self._status.get(id_), entry=entry
-        )
-        if not keys.valid_request_id(id_.decode("ascii", "replace")):
-            outcome = Outcome(dead=reason)
-        batch = _Batch(self.partition, self.rules)
+        self._open.pop(id_, None)
+        outcome = Outcome(dead=reason)
+        if self._foreign(lane.name, id_) is None:
+            await self._load([entry], resume=False)
+            opened = self._open[id_]
+            error = InternalError(reason)
+            outcome = self.session.fail(
+                opened.state if opened else None, error, status=self._status.get(id_), entry=entry
+            )
+        for cache in (self._open, self._status):
+            cache.pop(id_, None)  # the next entry looks again
+        batch = Batch(self.partition, self.rules)
         batch.add(lane.name, entry, outcome)
-        self._remember(entry, outcome)
         self.counts.poison += 1
         logger.error("partition %d: %s %s: %s", self.partition.number, lane.name, entry.id.decode(), reason)
         await self._commit(lane, batch)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    async def _load(self, entries: list[Entry]) -> None:
-        """Fetch what the caches do not know of these entries' requests, in one round trip."""
+    async def _load(self, entries: list[Entry], *, resume: bool = True) -> None:
+        """Fetch what the caches do not know of these entries' requests, in one round trip.
+
+        resume: make those that are open ready to go on; else they can only be ended.
+        """
         missing: dict[bytes, None] = {}
         for entry in entries:
             id_ = entry.fields.get(keys.REQUEST, b"")
@@ -457,9 +465,9 @@ class Drain:
             self._status[id_] = status.decode() if status else None
             self._open[id_] = None
             if raw is not None:
-                self._open[id_] = await self._restore(id_.decode(), raw, context)
+                self._open[id_] = await self._restore(id_.decode(), raw, context, resume=resume)
 
-    async def _restore(self, request_id: str, raw: bytes, context: bytes | None) -> Open | _Broken:
+    async def _restore(self, request_id: str, raw: bytes, context: bytes | None, *, resume: bool) -> Open | _Broken:
         """An open request as another worker (or an evicted cache) left it."""
         try:
             state = read_request_state(raw)
@@ -467,6 +475,8 @@ class Drain:
             last = await self.partition.last_reply(request_id)
             state = RequestState(version=REQUEST_STATE_VERSION, digest="", created=0, active=0, replies=last)
             return _Broken(state, InternalError(error.message))
+        if not resume:
+            return _Broken(state, InternalError("the request was not resumed"))
         if context is None:
             return _Broken(state, InternalError("the stored context of the request is missing"))
         self.counts.resumed += 1
@@ -480,10 +490,8 @@ class Drain:
 
     def _fold(self, lane: str, entry: Entry) -> Outcome:
         id_ = entry.fields.get(keys.REQUEST, b"")
-        name = id_.decode("ascii", "replace")
-        if keys.valid_request_id(name) and (stream := self.partition.elsewhere(lane, name)) is not None:
-            # Its reader looks elsewhere: what was answered here, nobody would ever see.
-            return Outcome(dead=f"{name} belongs on {stream}")
+        if (reason := self._foreign(lane, id_)) is not None:
+            return Outcome(dead=reason)
         opened, status = self._open.get(id_), self._status.get(id_)
         if isinstance(opened, _Broken):
             return self.session.fail(opened.state, opened.error)
@@ -503,6 +511,14 @@ class Drain:
                     opened = opened._replace(state=_state_decoder.decode(_encode(opened.state)))
         return self.session.fail(opened.state if opened else None, failure, status=status, entry=entry)
 
+    def _foreign(self, lane: str, id_: bytes) -> str | None:
+        """Why nobody would see what was answered here: it is no id, or its reader looks at another partition."""
+        name = id_.decode("ascii", "replace")
+        if not keys.valid_request_id(name):
+            return NO_ID
+        stream = self.partition.elsewhere(lane, name)
+        return None if stream is None else f"{name} belongs on {stream}"
+
     def _remember(self, entry: Entry, outcome: Outcome) -> None:
         id_ = entry.fields.get(keys.REQUEST, b"")
         if outcome.open is not None:
@@ -516,9 +532,12 @@ class Drain:
     # --- silence ------------------------------------------------------------------------------------------------------
 
     async def _sweep(self) -> None:
-        """With nothing to do: look at a part of the open requests and ask for the end of those that are idle."""
+        """With no live chunks: look at a part of the open requests and ask for the end of those that are idle."""
         now = asyncio.get_running_loop().time()
-        if now - self._last_sweep < min(10.0, self.rules.idle_ms / 5000):
+        pause_s = min(10.0, self.rules.idle_ms / 5000)
+        if self._scan_cursor:
+            pause_s /= 10  # in the middle: of many requests, one look sees a hundred
+        if now - self._last_sweep < pause_s:
             return
         self._last_sweep = now
         await self._look_for_loss()
@@ -539,6 +558,8 @@ class Drain:
         Whose they were is not known; a numbered request finds the gap at its next entry, the others time out.
         """
         for lane in self.lanes.values():
+            if lane.buffer:
+                continue
             cursor, lag = await self.partition.lag(lane.name)
             if cursor != lane.cursor:
                 raise Moved
@@ -548,90 +569,3 @@ class Drain:
                 await self.partition.publish(lane.name, lane.cursor, lane.cursor, lag, Commands())
                 lag = 0
             lane.lag = lag
-
-
-class _Batch:
-    """Outcomes on their way to one publish."""
-
-    def __init__(self, partition: Partition, rules: Rules) -> None:
-        self.partition = partition
-        self.rules = rules
-        self.last = b""
-        self.entries = self.replies = self.bytes = self.dead = self.dropped = 0
-        self.chunks = self.tokens = self.unknown = self.state_bytes = 0
-        self.step_s = 0.0
-        self.outcomes: list[str] = []
-        self.errors: list[str] = []
-        self._commands = Commands()
-        self._states: dict[bytes, RequestState] = {}
-
-    def add(self, lane: str, entry: Entry, outcome: Outcome) -> None:
-        self.last = entry.id
-        self.entries += len(entry.parts) or 1
-        self.dropped += outcome.dropped is not None
-        self.chunks += keys.CHUNK in entry.fields
-        self.tokens += outcome.tokens
-        self.unknown += outcome.unknown
-        if outcome.closed is not None:
-            self.outcomes.append(outcome.closed)
-        if outcome.error is not None:
-            self.errors.append(outcome.error)
-        id_ = entry.fields.get(keys.REQUEST, b"")
-        if outcome.dropped is None and (outcome.replies or outcome.open or outcome.closed):
-            self._request(id_, outcome)
-        if outcome.dead is not None:
-            self.dead += 1
-            raw = [part for pair in islice(entry.fields.items(), MAX_DEAD_FIELDS) for part in pair]
-            self._commands.add(
-                "XADD", self.partition.names.dead(self.partition.number),
-                "MAXLEN", "~", self.partition.dead_cap, "*",
-                keys.STREAM_NAME, lane, keys.ENTRY_ID, entry.id, keys.REASON, outcome.dead[:500], *raw,
-            )  # fmt: skip
-
-    def _request(self, id_: bytes, outcome: Outcome) -> None:
-        names, number, add = self.partition.names, self.partition.number, self._commands.add
-        request_id = id_.decode()
-        reply_key = names.reply(number, request_id)
-        reply_to = names.reply_to(number, outcome.reply_to) if outcome.reply_to else None
-        if outcome.opened is not None:
-            add("SET", names.request(number, request_id), outcome.opened)
-            add("SET", names.status(number, request_id), keys.STATUS_OPEN)
-        for reply in outcome.replies:
-            self.replies += 1
-            words = [part for pair in reply.fields.items() for part in pair]
-            self.bytes += sum(map(len, words))
-            reply_id = b"%d-0" % reply.number
-            if not outcome.private:
-                add("XADD", reply_key, reply_id, *words)
-            if reply_to is not None:
-                add(
-                    "XADD", reply_to, "MAXLEN", "~", self.rules.reply_to_cap, "*",
-                    keys.REQUEST, id_, keys.REPLY_ID, reply_id, *words,
-                )  # fmt: skip
-            if reply.number == 1 and outcome.closed is None and not outcome.private:
-                add("PEXPIRE", reply_key, self.rules.open_ttl_ms)
-        for signal in outcome.signals:
-            index = () if signal.index is None else (keys.INDEX, signal.index)
-            add(
-                "XADD", names.signals(number), "MAXLEN", "~", self.rules.signals_cap, "*",
-                keys.REQUEST, id_, keys.SIGNAL, keys.SIGNAL_CANCEL, keys.REASON, signal.reason, *index,
-            )  # fmt: skip
-        if outcome.closed is not None:
-            self._states.pop(id_, None)
-            add("HDEL", names.open(number), id_)
-            add("DEL", names.request(number, request_id))
-            add("PEXPIRE", reply_key, self.rules.reply_ttl_ms)
-            add("SET", names.status(number, request_id), outcome.closed, "PX", self.rules.status_ttl_ms)
-        elif outcome.open is not None:
-            self._states[id_] = outcome.open.state
-        if reply_to is not None and (outcome.closed is not None or outcome.private):
-            add("PEXPIRE", reply_to, self.rules.open_ttl_ms)
-
-    def commands(self) -> Commands:
-        """All commands; the state of a request is written once, as the last of its entries left it."""
-        if self._states:
-            words = [part for id_, state in self._states.items() for part in (id_, _encode(state))]
-            self.state_bytes = max(map(len, words[1::2]))
-            self._commands.add("HSET", self.partition.names.open(self.partition.number), *words)
-            self._states = {}
-        return self._commands

@@ -165,7 +165,21 @@ class PartitionJobs(Worker):
         self._alone = {partition: task for partition, task in self._alone.items() if not task.done()}
         for partition in range(self.partitions):
             if self.mine(partition) and partition not in self._alone and self.job_id(partition) not in self.tasks:
-                self._alone[partition] = asyncio.ensure_future(self.run_partition(partition))
+                self._alone[partition] = asyncio.create_task(self._drain_alone(partition))
+
+    async def _drain_alone(self, partition: int) -> bool:
+        try:
+            return await self._run(partition)
+        except Exception as error:  # noqa: BLE001  arq is not there to say so; the partition is begun again
+            logger.error("partition %d: %s", partition, type(error).__name__)
+            return False
+
+    async def _run(self, partition: int) -> bool:
+        try:
+            return await self.run_partition(partition)
+        except UNREACHABLE as error:
+            logger.warning("partition %d: Redis is away (%s)", partition, type(error).__name__)
+            return False
 
     async def ensure(self, partition: int) -> None:
         """Queue the partition's job where it is not queued. arq skips an id whose body exists, so look for both."""
@@ -188,11 +202,7 @@ class PartitionJobs(Worker):
         alone = self._alone.get(partition)
         if not self.mine(partition) or (alone is not None and not alone.done()):
             raise Retry(defer=RETRY_S)
-        try:
-            left = await self.run_partition(partition)
-        except UNREACHABLE as error:
-            logger.warning("partition %d: Redis is away (%s)", partition, type(error).__name__)
-            left = False
+        left = await self._run(partition)
         raise Retry(defer=0 if left else RETRY_S)
 
     async def stop(self) -> None:

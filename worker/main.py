@@ -18,9 +18,10 @@ from link.tasks import end
 from schemas.keys import Keys
 from schemas.report import ModelReport
 from schemas.state import REQUEST_STATE_VERSION, STATE_VERSION
+from worker.batch import Rules
 from worker.core.calls import Models
 from worker.core.session import Session
-from worker.drain import Counts, Drain, Rules
+from worker.drain import Counts, Drain
 from worker.jobs import PartitionJobs
 from worker.report import Reporter
 from worker.settings import Settings, shown_url
@@ -171,18 +172,21 @@ class WorkerProcess:
                 if isinstance(error, UNREACHABLE):
                     if not backoff.failures:
                         logger.warning("jobs: Redis is away (%s)", type(error).__name__)
-                    await self._wait_for_redis(backoff)
+                    await self._wait_for_redis(backoff, members)
                 elif isinstance(error, Exception):
                     raise error
         finally:
             stopping.cancel()
         logger.info("worker %s: stopped", self.token)
 
-    async def _wait_for_redis(self, backoff: Backoff) -> None:
+    async def _wait_for_redis(self, backoff: Backoff, members: Members) -> None:
+        """Until it takes our writes again (a replica answers PING too), and knows that nobody died here."""
         while not self._stop.is_set():
             await backoff.wait()
             try:
-                await self.redis.ping()
+                await members.beat()
+                for drain in self._drains.values():
+                    await drain.forgive()
             except UNREACHABLE:
                 continue
             logger.info("jobs: Redis is back")
@@ -193,6 +197,8 @@ class WorkerProcess:
         lease_ms = members.lease_ms
 
         async def run_partition(number: int) -> bool:
+            if (before := self._drains.get(number)) is not None:
+                await before.forgive()
             partition = Partition(
                 self.redis,
                 self.reader,
@@ -202,6 +208,7 @@ class WorkerProcess:
                 partitions=partitions,
                 lease_ms=lease_ms,
                 dead_cap=self.settings.dead_cap,
+                dead_bytes=self.settings.dead_bytes,
             )
             drain = self._drains[number] = Drain(
                 partition,

@@ -129,6 +129,7 @@ class Settings(RedisSettings, ModelSettings):
     status_ttl_s: float = option(86_400.0, "how long the final status stays; longer than the replies")
     idle_timeout_s: float = option(300.0, "an open request without an entry for this long fails")
     dead_cap: int = option(10_000, "dead letters kept for each partition")
+    dead_bytes: int = option(64 * 1024 * 1024, "memory for the dead letters of each partition, in bytes")
     signals_cap: int = option(10_000, "signals kept for each partition")
     reply_to_cap: int = option(100_000, "entries kept in each reply_to stream")
     owner_keys: bool = option(True, "one worker for each partition; off only to test that nothing depends on it")
@@ -160,6 +161,8 @@ class Settings(RedisSettings, ModelSettings):
         for name in ("dead_cap", "signals_cap", "reply_to_cap"):
             if getattr(self, name) < 1:
                 raise SettingsError(f"{flag(name)} has to be at least 1")
+        if self.dead_bytes < 2**20:
+            raise SettingsError(f"--dead-bytes has to be at least {2**20}")
         if self.metrics_port is not None and not 1 <= self.metrics_port <= 65_535:
             raise SettingsError("--metrics-port has to be between 1 and 65535")
         if self.log_level not in ("debug", "info", "warning", "error"):

@@ -8,6 +8,7 @@ the batch was read from: whoever works from an outdated cursor is answered MOVED
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterable, Sequence
 from hashlib import sha1
 from typing import Any
@@ -21,28 +22,36 @@ from worker.core.session import Entry
 
 LANES = ("chunks", "bulk")
 
-PUBLISH = b"""
--- KEYS: input stream, attempts, dead letters, then the keys that commands name by position
--- ARGV: group, cursor the batch was read from, new cursor, entries between, lane, cap of the dead letters,
---       then commands: number of words, words (the word after the name is the position of a key)
-local groups = redis.pcall('XINFO', 'GROUPS', KEYS[1])
-if groups.err then return {'MOVED'} end
-local cursor, read
-for _, group in ipairs(groups) do
-  local info = {}
-  for i = 1, #group, 2 do info[group[i]] = group[i + 1] end
-  if info['name'] == ARGV[1] then
-    cursor = info['last-delivered-id']
-    read = tonumber(info['entries-read']) or 0
+POSITION = b"""
+local function position(stream, name)
+  -- A group's last-delivered id and how many entries it has read; nothing where stream or group do not exist.
+  local groups = redis.pcall('XINFO', 'GROUPS', stream)
+  if groups.err then return end
+  for _, group in ipairs(groups) do
+    local info = {}
+    for i = 1, #group, 2 do info[group[i]] = group[i + 1] end
+    if info['name'] == name then return info['last-delivered-id'], tonumber(info['entries-read']) or 0 end
   end
 end
+"""
+
+PUBLISH = (
+    POSITION
+    + b"""
+-- KEYS: input stream, attempts, dead letters, the other input stream, then the keys that commands name by position
+-- ARGV: group, cursor the batch was read from, new cursor, entries between, lane, name of our attempt,
+--       cursor of the other stream ('': whatever it is), cap of the dead letters, their bytes, how many are added,
+--       then commands: number of words, words (the word after the name is the position of a key)
+local cursor, read = position(KEYS[1], ARGV[1])
 if cursor ~= ARGV[2] then return {'MOVED'} end
+-- What we know of requests is as old as the older of our two cursors.
+if ARGV[7] ~= '' and position(KEYS[4], ARGV[1]) ~= ARGV[7] then return {'MOVED'} end
 -- First, and never refused for lack of memory (see link.redis.FULL).
 redis.call('XGROUP', 'SETID', KEYS[1], ARGV[1], ARGV[3], 'ENTRIESREAD', read + ARGV[4])
 -- From here on nothing may raise: what was written stays, and the rest of the batch would be lost.
-redis.pcall('HSET', KEYS[2], ARGV[5], ARGV[3] .. ' 1')
+redis.pcall('HSET', KEYS[2], ARGV[5], ARGV[3] .. ' ' .. ARGV[6])
 local refused = {'OK'}
-local i = 7
+local i = 11
 while i <= #ARGV do
   local words = tonumber(ARGV[i])
   local key = KEYS[tonumber(ARGV[i + 2])]
@@ -55,47 +64,64 @@ while i <= #ARGV do
   if type(answer) == 'table' and answer.err then
     local reason = 'refused: ' .. tostring(answer.err)
     refused[#refused + 1] = key .. ' ' .. reason
-    redis.pcall('XADD', KEYS[3], 'MAXLEN', '~', ARGV[6], '*',
+    redis.pcall('XADD', KEYS[3], 'MAXLEN', '~', ARGV[8], '*',
       'stream', ARGV[5], 'entry_id', ARGV[3], 'reason', reason, 'command', ARGV[i + 1], 'key', key)
   end
   i = i + words + 1
 end
+if ARGV[10] ~= '0' then -- the oldest dead letters go, a tenth at a time, until the others have room
+  local length = redis.pcall('XLEN', KEYS[3])
+  while type(length) == 'number' and length > 1 do
+    local bytes = redis.pcall('MEMORY', 'USAGE', KEYS[3], 'SAMPLES', '0')
+    if type(bytes) ~= 'number' or bytes <= tonumber(ARGV[9]) then break end
+    length = math.floor(length * 0.9)
+    redis.pcall('XTRIM', KEYS[3], 'MAXLEN', '=', length)
+  end
+end
 redis.pcall('XTRIM', KEYS[1], 'MINID', '=', ARGV[3])
 return refused
 """
+)
 
-BEGIN = b"""
--- KEYS: input stream, attempts   ARGV: group, lane, 1 to count this beginning or 0 to look
--- Returns the committed cursor and how often a worker began there, this time included. Creates the group.
+BEGIN = (
+    POSITION
+    + b"""
+-- KEYS: input stream, attempts   ARGV: group, lane, name of our attempt ('': only look)
+-- Returns the committed cursor and how many attempts were begun there, ours included. Creates the group.
 local attempts = redis.pcall('HGET', KEYS[2], ARGV[2])
 if type(attempts) == 'table' then -- no hash: of no use to anyone
   redis.call('DEL', KEYS[2])
   attempts = false
 end
-local groups = redis.pcall('XINFO', 'GROUPS', KEYS[1])
-if groups.err then groups = {} end -- no such stream yet
-local cursor, read
-for _, group in ipairs(groups) do
-  local info = {}
-  for i = 1, #group, 2 do info[group[i]] = group[i + 1] end
-  if info['name'] == ARGV[1] then
-    cursor = info['last-delivered-id']
-    read = tonumber(info['entries-read']) or 0
-  end
-end
+local cursor, read = position(KEYS[1], ARGV[1])
 if not cursor then
   redis.call('HDEL', KEYS[2], ARGV[2]) -- first: see FULL
   redis.call('XGROUP', 'CREATE', KEYS[1], ARGV[1], '0', 'MKSTREAM')
   cursor, read, attempts = '0-0', 0, false
 end
-local known, count = string.match(attempts or '', '^(%S+) (%d+)$')
-if known ~= cursor then count = 0 end
-count = tonumber(count) + tonumber(ARGV[3])
-if ARGV[3] == '1' then
-  redis.call('XGROUP', 'SETID', KEYS[1], ARGV[1], cursor, 'ENTRIESREAD', read) -- changes nothing (see FULL)
-  redis.call('HSET', KEYS[2], ARGV[2], cursor .. ' ' .. count)
+local known, begun = string.match(attempts or '', '^(%S+)(.*)$')
+if known ~= cursor then begun = '' end
+local _, count = string.gsub(begun, '%S+', '')
+if ARGV[3] ~= '' and not string.find(begun .. ' ', ' ' .. ARGV[3] .. ' ', 1, true) then
+  count = count + 1
+  if count < 10 then -- enough to bury an entry; more would only grow
+    redis.call('XGROUP', 'SETID', KEYS[1], ARGV[1], cursor, 'ENTRIESREAD', read) -- changes nothing (see FULL)
+    redis.call('HSET', KEYS[2], ARGV[2], cursor .. begun .. ' ' .. ARGV[3])
+  end
 end
 return {cursor, count}
+"""
+)
+
+FORGIVE = b"""
+-- KEYS: attempts   ARGV: lane, name of our attempt   Takes it back, wherever it was begun; harmless twice.
+local attempts = redis.pcall('HGET', KEYS[1], ARGV[1])
+if type(attempts) ~= 'string' then return 0 end
+local left, found = string.gsub(attempts .. ' ', ' ' .. ARGV[2] .. ' ', ' ')
+if found == 0 then return 0 end
+redis.call('HDEL', KEYS[1], ARGV[1]) -- first: see FULL
+if string.find(left, ' %S') then redis.call('HSET', KEYS[1], ARGV[1], string.sub(left, 1, -2)) end
+return 1
 """
 
 TAKE = b"""
@@ -161,7 +187,7 @@ class Commands:
     def add(self, name: str, key: str, *args: Any) -> None:
         position = self._position.get(key)
         if position is None:
-            position = self._position[key] = len(self.keys) + 4  # after the three keys of the script
+            position = self._position[key] = len(self.keys) + 5  # after the four keys of the script
             self.keys.append(key)
         self.args += (len(args) + 2, name, position, *args)
 
@@ -182,6 +208,7 @@ class Partition:
 
     redis: for commands; reader: a client for blocking reads, whose connections nothing else waits for.
     token: random name of this worker, the value of the owner key. partitions: how many there are.
+    dead_cap, dead_bytes: how many dead letters are kept, and how much memory they may take.
     """
 
     def __init__(
@@ -195,6 +222,7 @@ class Partition:
         partitions: int = 1,
         lease_ms: int = 2000,
         dead_cap: int = 10_000,
+        dead_bytes: int = 64 * 1024 * 1024,
     ) -> None:
         self.redis = redis
         self.reader = reader
@@ -204,17 +232,23 @@ class Partition:
         self.token = token
         self.lease_ms = lease_ms
         self.dead_cap = dead_cap
+        self.dead_bytes = dead_bytes
+        # One for each time that a partition is taken: who died there is told from who lives and tries again. Not all
+        # digits, which were a count to workers of before.
+        self.attempt = "w" + secrets.token_hex(4)
         self.input = {"chunks": names.chunks(partition), "bulk": names.bulk(partition)}
         self._publish = Script(redis, PUBLISH)
         self._begin = Script(redis, BEGIN)
+        self._forgive = Script(redis, FORGIVE)
         self._take = Script(redis, TAKE)
         self._release = Script(redis, RELEASE)
 
     # --- cursor -------------------------------------------------------------------------------------------------------
 
     async def begin(self, lane: str, *, count: bool) -> tuple[bytes, int]:
-        """The committed cursor of a lane and how often a worker began there; `count` adds this beginning."""
-        answer = await self._begin([self.input[lane], self.names.attempts(self.number)], [keys.GROUP, lane, int(count)])
+        """The committed cursor of a lane and how many attempts were begun there; `count` makes ours one of them."""
+        attempt = self.attempt if count else ""
+        answer = await self._begin([self.input[lane], self.names.attempts(self.number)], [keys.GROUP, lane, attempt])
         return answer[0], int(answer[1])
 
     async def lag(self, lane: str) -> tuple[bytes, int]:
@@ -233,10 +267,9 @@ class Partition:
                 return group["last-delivered-id"], max(0, group.get("lag") or 0)
         return b"", 0
 
-    async def forgive(self, lane: str, cursor: bytes) -> None:
-        """This beginning ended in good order, so it is no attempt."""
-        execute: Any = self.redis.execute_command
-        await execute("HSET", self.names.attempts(self.number), lane, cursor + b" 0")
+    async def forgive(self, lane: str) -> None:
+        """Our attempt ended without our death, so it is none. Harmless twice."""
+        await self._forgive([self.names.attempts(self.number)], [lane, self.attempt])
 
     async def read(self, cursors: dict[str, bytes], *, count: int, block_ms: int | None) -> dict[str, list[Entry]]:
         """Entries after the cursors, at most `count` a lane. block_ms: wait for one; None: do not."""
@@ -251,15 +284,31 @@ class Partition:
         lanes = {name.encode(): lane for lane, name in self.input.items()}
         return {lanes[name]: [Entry(id_, fields or {}) for id_, fields in entries] for name, entries in answer or ()}
 
-    async def publish(self, lane: str, source: bytes, target: bytes, entries: int, commands: Commands) -> list[str]:
+    async def publish(
+        self,
+        lane: str,
+        source: bytes,
+        target: bytes,
+        entries: int,
+        commands: Commands,
+        *,
+        beside: bytes = b"",
+        letters: int = 0,
+    ) -> list[str]:
         """Commit a batch: the commands and the new cursor, or nothing. Raises Moved.
 
+        beside: cursor of the other lane, which has to be where it was too; empty: nothing depends on it.
+        letters: how many dead letters are among the commands.
         Returns what Redis refused (each is on the dead-letter stream too).
         """
+        other = next(self.input[name] for name in LANES if name != lane)
         answer = await self._publish(
-            [self.input[lane], self.names.attempts(self.number), self.names.dead(self.number), *commands.keys],
-            [keys.GROUP, source, target, entries, lane, self.dead_cap, *commands.args],
-        )
+            [self.input[lane], self.names.attempts(self.number), self.names.dead(self.number), other, *commands.keys],
+            [
+                keys.GROUP, source, target, entries, lane, self.attempt, beside,
+                self.dead_cap, self.dead_bytes, letters, *commands.args,
+            ],
+        )  # fmt: skip
         if answer[0] == b"MOVED":
             raise Moved
         return [line.decode("utf-8", "replace") for line in answer[1:]]

@@ -27,9 +27,10 @@ from producer.replay import read_recording
 from schemas import keys
 from schemas.keys import Keys
 from tests.conftest import DATA
+from worker.batch import Rules
 from worker.core.calls import Models
 from worker.core.session import Session
-from worker.drain import Drain, Rules
+from worker.drain import Drain
 from worker.settings import ModelSettings
 from worker.streams import Partition, embedded
 from worker.tokenizer_cache import load_models

@@ -116,7 +116,8 @@ async def test_redis_is_killed_and_started_again(tmp_path: Path, undisturbed_rep
         errors=sum(verdicts.errors.values()), followed=verdicts.readers, resumed=verdicts.resumptions,
     )  # fmt: skip
     assert all(hit), "streams were open at each restart"
-    assert noticed == [size.faults] * size.workers
+    # At most once each time; a worker that still waits when Redis goes away again says nothing anew.
+    assert all(0 < count <= size.faults for count in noticed)
     # One line for each partition and change of state, none for each attempt to connect.
     assert max(lines) <= 10 + 8 * fleet.partitions * size.faults
     verdicts.assert_right(size.streams)

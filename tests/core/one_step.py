@@ -16,7 +16,8 @@ from schemas.generate import GenerateChunk
 from schemas.request import RequestContext
 from schemas.state import StreamState
 from worker.core.model import Model, ParserConfig
-from worker.core.step import Chunk, derender_step, prepare
+from worker.core.prepare import prepare
+from worker.core.step import Chunk, derender_step
 from worker.core.vocabulary import Vocabulary
 
 

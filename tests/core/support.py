@@ -14,7 +14,8 @@ from schemas.request import RequestContext
 from schemas.state import StreamState
 from tests.shared_data import ROOT
 from worker.core.model import Limits, Model, ParserConfig
-from worker.core.step import Chunk, PreparedRequest, derender_step, prepare
+from worker.core.prepare import PreparedRequest, prepare
+from worker.core.step import Chunk, derender_step
 from worker.core.vocabulary import Vocabulary
 
 SMOLLM2 = ROOT / "derender" / "data" / "smollm2"

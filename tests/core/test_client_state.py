@@ -11,12 +11,12 @@ from schemas.state import DecodeState, HeldCall, ParserState, StreamState
 from tests.core import support
 from tests.core.bodies import FakeParser
 from tests.core.support import id_of
-from worker.core import client_state, step
+from worker.core import client_state, prepare
 from worker.core.assemble import MAX_HELD_CALL
 from worker.core.client_state import check_client_state
 from worker.core.errors import StateMismatch
 from worker.core.events import TEXT
-from worker.core.step import PreparedRequest
+from worker.core.prepare import PreparedRequest
 
 MESSAGES: dict[str, Any] = {"messages": [], "stop": ["END", "xyz"]}
 BYTES = support.byte_level()
@@ -144,7 +144,7 @@ def test_a_parsers_fields_need_a_parser(fields: dict[str, Any]) -> None:
     ],
 )
 def test_with_a_parser(fields: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step, "Parser", FakeParser)
+    monkeypatch.setattr(prepare, "Parser", FakeParser)
     of = support.request(support.model(parsers={"reasoning_parser": "qwen3"}), "chat", chat_request=MESSAGES)
     check_client_state(of, state(of, stop_held=(("<mark>", MARK),), calls=1, call_open=True))
     with pytest.raises(StateMismatch) as raised:

@@ -53,6 +53,7 @@ from worker.core.coerce import (
         ('{"a": 1}', OBJECT, '{"a": 1}'),
         ('{"a": 1}', OBJECT | STRING, '{"a": 1}'),
         ("{'a': True}", OBJECT, '{"a": true}'),
+        (r"['\d']", ARRAY, r'["\\d"]'),
         ("[1, (2,)]", ARRAY, "[1, [2]]"),
         ("[1", ARRAY, '"[1"'),
         ("[NaN]", ARRAY, '"[NaN]"'),

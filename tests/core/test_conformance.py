@@ -26,7 +26,8 @@ from tests import shared_data
 from tests.core.golden_runner import Sum, accumulate, whole
 from tests.core.harness import cuts, strict, vocabulary
 from worker.core.model import Model, ParserConfig
-from worker.core.step import PreparedRequest, derender, derender_step, prepare
+from worker.core.prepare import PreparedRequest, prepare
+from worker.core.step import derender, derender_step
 
 pytestmark = pytest.mark.shared
 

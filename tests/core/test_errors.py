@@ -29,7 +29,7 @@ from tests.core.bodies import (
     response,
     state,
 )
-from worker.core import errors, step
+from worker.core import errors, prepare
 from worker.core.calls import ENDPOINTS, derender_call
 from worker.core.errors import GrammarError, RequestError, SchemaError, StateMismatch, UnknownModel
 from worker.core.model import Limits
@@ -591,7 +591,7 @@ def test_e21_a_parser_that_stumbles_over_a_state(fault: type[Exception], monkeyp
     def step_(self: object, state: object, pieces: object) -> None:
         raise fault("deep inside")
 
-    monkeypatch.setattr(step, "Parser", FakeParser)
+    monkeypatch.setattr(prepare, "Parser", FakeParser)
     monkeypatch.setattr(FakeParser, "step", step_, raising=False)
     served = support.model(parsers={"reasoning_parser": "qwen3"})
     carried = state(fingerprint=served.fingerprint, parser={})
@@ -616,7 +616,7 @@ def test_e21_a_parser_that_stumbles_over_a_state(fault: type[Exception], monkeyp
     ],
 )
 def test_rules_of_a_parser(body: Body, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step, "Parser", FakeParser)
+    monkeypatch.setattr(prepare, "Parser", FakeParser)
     served = support.model(parsers={"reasoning_parser": "qwen3"})
     assert call(body, served) == error(SEMANTIC, None, message)
 

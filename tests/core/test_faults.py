@@ -22,7 +22,8 @@ from schemas.state import StreamState
 from tests import shared_data
 from tests.core.golden_runner import accumulate, whole
 from worker.core.model import Model, ParserConfig
-from worker.core.step import PreparedRequest, derender, derender_step, prepare
+from worker.core.prepare import PreparedRequest, prepare
+from worker.core.step import derender, derender_step
 from worker.core.vocabulary import Vocabulary
 
 Body = dict[str, Any]

@@ -20,7 +20,7 @@ from worker.core.errors import RequestError, UnknownModel
 from worker.core.inspect import REGIONS, inspect_call, trace
 from worker.core.model import Limits, Model, ParserConfig
 from worker.core.parse import _HANDLERS
-from worker.core.step import prepare
+from worker.core.prepare import prepare
 from worker.core.vocabulary import Vocabulary
 
 Pieces = list[tuple[str, str]]

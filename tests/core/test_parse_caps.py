@@ -14,12 +14,22 @@ from schemas.state import ParserState
 from tests.core.grammars.test_families import smollm2
 from tests.core.harness import Message, parser_for, through_bytes
 from tests.core.test_parse_properties import FAMILIES, PAIRS, TOOLS, family, strict_or_duplicate, summary
-from tests.core.writer import cut_pieces, pieces_of, write_message, write_messages
+from tests.core.writer import SIZES, cut_pieces, pieces_of, write_message, write_messages
+from worker.core import parse
 from worker.core.compiled import from_portable
 from worker.core.events import TEXT, Piece
 from worker.core.grammar import Messages
 from worker.core.parse import Parser
-from worker.core.run_constants import MAX_HEADER, MAX_SCALAR_VALUE, MAX_SPACE, MAX_UNDECIDED, MAX_VALUE
+from worker.core.run import Run
+from worker.core.run_constants import (
+    LARGE_SLICE,
+    MAX_HEADER,
+    MAX_SCALAR_VALUE,
+    MAX_SPACE,
+    MAX_UNDECIDED,
+    MAX_VALUE,
+    SLICE,
+)
 
 MAX_WAITING = MAX_HEADER + 2 * MAX_SPACE
 """Code points of `held`: a header with what ends it, or a closer, whitespace around it, and what may follow."""
@@ -62,7 +72,7 @@ def singles(pieces: list[Piece]) -> list[list[Piece]]:
 
 UNITS = [" ", "\n", "x", "é", "7", "ab ", "\t\u3000", "[1,", '{"a":', '"k": "v", ', "\\", '"', "<", "\x01", "]", "{s:"]
 SHORT = [MAX_SPACE - 1, MAX_SPACE, MAX_SPACE + 1, 80, MAX_HEADER - 8, MAX_HEADER, MAX_HEADER + 1, 300, 700]
-LONG = [MAX_VALUE - 1, MAX_VALUE, MAX_VALUE + 1, MAX_VALUE + 300]
+LONG = [LARGE_SLICE - 1, LARGE_SLICE + 1, MAX_VALUE - 1, MAX_VALUE, MAX_VALUE + 1, MAX_VALUE + 300]
 ARGUMENTS: dict[str, Any] = {"s": "one <b> two", "n": 12, "o": {"x": [1, "y"], "z": {}}, "l": [True, None], "b": False}
 
 
@@ -99,8 +109,9 @@ def check_cuts(name: str, form: str, source: random.Random, lengths: list[int], 
     pieces = inflated(written(name, form), source, lengths)
     finish = source.choice(["stop", "length"])
     whole = fold(parser, [pieces], finish)
-    chunks = cut_pieces(pieces, source)
-    assert summary(fold(parser, chunks, finish)) == summary(whole), pieces
+    for sizes in (SIZES, [MAX_SPACE, MAX_HEADER, LARGE_SLICE, 3 * LARGE_SLICE]):
+        chunks = cut_pieces(pieces, source, sizes)
+        assert summary(fold(parser, chunks, finish)) == summary(whole), pieces
     if one_by_one:
         assert summary(fold(parser, singles(pieces), finish)) == summary(whole), pieces
     for call in whole.calls:
@@ -122,6 +133,34 @@ def test_cuts_make_no_difference_at_short_caps(name: str, form: str, seed: int) 
 def test_cuts_make_no_difference_at_long_caps(name: str, seed: int) -> None:
     source = random.Random(seed)
     check_cuts(name, source.choice(["ids", "text"]), source, LONG, one_by_one=False)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_long_slices_reach_only_what_no_cap_holds_for(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long text and long strings go through in few calls; whatever comes after them is cut back to a slice."""
+    parser, voc, reasoning, tools = family(name, "ids")
+    calls = [("f", {"n": 1, "s": "word " * 3_000}), *[("get_it", {"s": "x"})] * 20]
+    long, thought = "so " * 20_000 + "on", "why " * 20_000 + "not" if PAIRS[name] else ""
+    if isinstance(tools, Messages):
+        raws = [write_messages(tools, thought, long, calls)]
+    else:
+        raws = [write_message(reasoning, tools, thought, long, [] if tools.unmarked else calls)]
+        raws += [write_message(reasoning, tools, "", "", calls)] if tools.unmarked else []
+    sizes: list[int] = []
+
+    def watched(handler: Callable[[Run], bool]) -> Callable[[Run], bool]:
+        def handle(run: Run) -> bool:
+            sizes.append(len(run.buf) - run.pos)
+            assert sizes[-1] <= SLICE + MAX_WAITING or parse._uncapped(run)
+            return handler(run)
+
+        return handle
+
+    monkeypatch.setattr(parse, "_HANDLERS", tuple(map(watched, parse._HANDLERS)))
+    for raw in raws:
+        fold(parser, [pieces_of(raw, voc)])
+    assert max(sizes) >= LARGE_SLICE
+    assert len(sizes) < 3 * sum(map(len, raws)) // LARGE_SLICE + 600
 
 
 # --- each cap: one below, at it, one above ---------------------------------------------------------------------------

@@ -25,7 +25,8 @@ from tests import shared_data
 from tests.core import golden_runner as runner
 from tests.core.golden_runner import Case, Sum
 from worker.core.model import Model
-from worker.core.step import PreparedRequest, derender, derender_step, prepare
+from worker.core.prepare import PreparedRequest, prepare
+from worker.core.step import derender, derender_step
 
 pytestmark = pytest.mark.shared
 

@@ -30,7 +30,8 @@ from worker.core.detokenize import (
     decode_text,
     flush,
 )
-from worker.core.step import PreparedRequest, derender
+from worker.core.prepare import PreparedRequest
+from worker.core.step import derender
 from worker.core.vocabulary import REPLACEMENT, Vocabulary
 
 PUBLISHED = ("deepseek_v3", "deepseek_v4", "gemma3", "gptoss", "llama2", "llama3_1", "qwen3")

@@ -23,7 +23,8 @@ from tests import shared_data
 from tests.core import support
 from tests.core.golden_runner import accumulate, cut, whole
 from worker.core.model import Model
-from worker.core.step import PreparedRequest, derender, derender_step, prepare
+from worker.core.prepare import PreparedRequest, prepare
+from worker.core.step import derender, derender_step
 
 pytestmark = pytest.mark.shared
 

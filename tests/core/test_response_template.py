@@ -49,6 +49,7 @@ PARAMETERS: dict[str, Any] = {
         },
     },
 }
+PUT = PARAMETERS["fields"]["tool_calls"]["content_args"]
 LISTED: dict[str, Any] = {
     "start_anchor": ANCHOR,
     "fields": {
@@ -233,6 +234,19 @@ def changed(template: dict[str, Any], field: str = "", **values: Any) -> dict[st
          "field 'tool_calls': open_pattern has to be a literal and then the named part"),
         (changed(BRACES, "tool_calls", content_args={"string_delims": [["<", ">"]]}),
          "field 'tool_calls': string_delims has to be one pair of the same literal"),
+        (changed(BRACES, "tool_calls", content_args={"string_delims": [[1, 1]]}),
+         "field 'tool_calls': string_delims has to be one pair of the same literal"),
+        (changed(BRACES, "tool_calls", content_args={"unquoted_keys": True, "string_delims": 1}),
+         "field 'tool_calls': string_delims has to be one pair of the same literal"),
+        (changed(BRACES, "tool_calls", content_args=["x"]), "field 'tool_calls': content_args: it is no mapping"),
+        (changed(PARAMETERS, "tool_calls", content_args={**PUT, "value_parser": "json"}),
+         "field 'tool_calls': tag_pattern: value_parser: it is no mapping"),
+        (changed(PARAMETERS, "tool_calls", close_pattern=r"\s*"),
+         "field 'tool_calls': close_pattern: it has no literal"),
+        (changed(LISTED, "content", close="alls|>"),
+         "'alls|>' is part of '<|calls|>'; write only one of them, or both in full"),
+        (changed(LISTED, "thinking", open="<|", close="|>"),
+         "'<|' is part of '<|calls|>'; write only one of them, or both in full"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_imported_is_refused(template: Any, message: str) -> None:

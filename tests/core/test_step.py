@@ -13,9 +13,9 @@ from schemas.state import STATE_VERSION, DecodeState, StreamState
 from tests.core import support
 from tests.core.bodies import choice, entry, response
 from tests.core.support import byte_ids, chunk, id_of, run, text_of, through_bytes
-from worker.core import step
 from worker.core.errors import RequestError, StateMismatch
-from worker.core.step import PreparedRequest, derender, derender_completions, derender_step
+from worker.core.prepare import PreparedRequest
+from worker.core.step import derender, derender_completions, derender_step
 from worker.core.vocabulary import REPLACEMENT
 
 OF = support.byte_level()
@@ -500,64 +500,6 @@ def test_a_state_of_something_else(state: dict[str, Any], raised: type[RequestEr
     assert caught.value.message == message
 
 
-def test_the_fingerprint_is_of_the_configuration() -> None:
-    base = served()
-    others = [
-        served(name="other"),
-        support.model(support.stripping(), eos_token_id=END),
-        served(model_type="x"),
-        served(template_digest="x"),
-        served(parsers={"stop_scope": "content"}),
-        served(parsers={"default_chat_template_kwargs": {"enable_thinking": False}}),
-    ]
-    assert len({base.fingerprint, *(one.fingerprint for one in others)}) == len(others) + 1
-    assert base.fingerprint == served().fingerprint
-
-
-def test_a_request_may_expect_a_configuration() -> None:
-    wanted = served().fingerprint
-    assert support.request(served(), "chat", fingerprint=wanted).model.fingerprint == wanted
-    with pytest.raises(RequestError) as raised:
-        support.request(served(), "chat", fingerprint="x")
-    assert raised.value.message == (
-        f"the request expects configuration x, but this worker serves 'm' with {wanted}: tokenizer, template or parser"
-        " options differ"
-    )
-
-
-def test_prompts_of_both_shapes_at_once_are_refused() -> None:
-    with pytest.raises(RequestError) as raised:
-        support.request(served(), "completion", prompt_token_ids=[1, [2]])
-    assert (raised.value.message, raised.value.param) == (
-        "prompt_token_ids mixes ids and lists of ids",
-        "prompt_token_ids",
-    )
-
-
-def test_calls_of_the_history_are_counted() -> None:
-    messages = [
-        {"role": "assistant", "tool_calls": [{}, {}]},
-        {"role": "user", "tool_calls": [{}]},
-        {"role": "assistant", "tool_calls": None},
-        {"role": "assistant", "tool_calls": [{}]},
-    ]
-    assert support.request(served(), "chat", chat_request={"messages": messages}).history_calls == 3
-
-
-@pytest.mark.parametrize(
-    ("parsers", "active"),
-    [
-        pytest.param({}, False, id="none"),
-        pytest.param({"reasoning_parser": "qwen3"}, True, id="reasoning"),
-        pytest.param({"tool_call_parser": "hermes"}, False, id="S29-tool-parser-without-auto-choice"),
-        pytest.param({"tool_call_parser": "hermes", "enable_auto_tool_choice": True}, True, id="S29-tool-parser"),
-        pytest.param({"enable_auto_tool_choice": True}, False, id="auto-choice-alone"),
-    ],
-)
-def test_when_a_parser_runs(parsers: dict[str, Any], active: bool) -> None:
-    assert served(parsers=parsers).parsers.active is active
-
-
 def test_completions_never_run_a_parser() -> None:
     request = support.request(served(parsers={"reasoning_parser": "qwen3"}), "completion")
-    assert (request.parser, step.derender_step(request, chunk([MARK]), None)[0].choices[0].text) == (None, "<mark>")  # type: ignore[union-attr]
+    assert (request.parser, derender_step(request, chunk([MARK]), None)[0].choices[0].text) == (None, "<mark>")  # type: ignore[union-attr]

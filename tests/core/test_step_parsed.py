@@ -17,7 +17,8 @@ from schemas.generate import GenerateResponse
 from tests.core import support
 from tests.core.golden_runner import Sum, accumulate, whole
 from worker.core.errors import RequestError
-from worker.core.step import PreparedRequest, derender
+from worker.core.prepare import PreparedRequest
+from worker.core.step import derender
 from worker.core.vocabulary import Vocabulary
 
 TOOLS = [

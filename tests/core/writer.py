@@ -173,12 +173,15 @@ def pieces_of(text: str, vocabulary: Vocabulary) -> list[Piece]:
     return pieces
 
 
-def cut_pieces(pieces: Sequence[Piece], source: random.Random) -> list[list[Piece]]:
-    """The same pieces in random chunks, text cut anywhere."""
+SIZES = (1, 1, 2, 3, 5, 8, 20)
+
+
+def cut_pieces(pieces: Sequence[Piece], source: random.Random, sizes: Sequence[int] = SIZES) -> list[list[Piece]]:
+    """The same pieces in random chunks, text cut anywhere into parts of these sizes."""
     chunks: list[list[Piece]] = [[]]
     for text, id_ in pieces:
         while text:
-            size = len(text) if id_ != TEXT else min(len(text), source.choice((1, 1, 2, 3, 5, 8, 20)))
+            size = len(text) if id_ != TEXT else min(len(text), source.choice(sizes))
             chunks[-1].append((text[:size], id_))
             text = text[size:]
             if source.random() < 0.7:

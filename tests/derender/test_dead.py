@@ -55,6 +55,8 @@ def test_a_line_names_no_content() -> None:
     }
     letter = Letter(3, "1700000000000-0", fields)
     assert letter.line() == "3/1700000000000-0  2023-11-14T22:13:20+00:00  bulk    call             14 B  'r'  a b"
+    cut = Letter(3, "1700000000000-0", {**fields, b"cut": b"1000"})
+    assert cut.line().split()[4] == "1014", "as large as it was"
     assert json.loads(letter.shown()) == {
         "dead_letter": "3/1700000000000-0", "stream": "bulk", "entry_id": "5-0", "reason": "a\nb", "request_id": "r",
         "call": '{"x": "said"}',
@@ -77,11 +79,13 @@ async def test_a_letter_that_is_not_there(redis: Redis) -> None:
         await find(redis, NAMES, 4, "0/1-0")
 
 
-async def test_whole_work_is_put_back_and_its_failed_answer_taken_away(redis: Redis) -> None:
-    letter = await find(redis, NAMES, 4, await bury(redis, "again", call='{"a": 1}'))
+@pytest.mark.parametrize("lane", ["bulk", "chunks"])
+async def test_whole_work_is_put_back_and_its_failed_answer_taken_away(redis: Redis, lane: str) -> None:
+    """In the stream of whole work, wherever it came from."""
+    letter = await find(redis, NAMES, 4, await bury(redis, "again", lane, call='{"a": 1}'))
     await redis.set(NAMES.status(letter.partition, "again"), "failed")
     await redis.xadd(NAMES.reply(letter.partition, "again"), {"error": "{}", "done": "failed"}, id="1-0")
-    await requeue(redis, NAMES, letter)
+    assert await requeue(redis, NAMES, 4, letter) == NAMES.bulk(letter.partition)
     assert [fields for _, fields in await redis.xrange(NAMES.bulk(letter.partition))] == [
         {b"request_id": b"again", b"call": b'{"a": 1}'}
     ]
@@ -90,29 +94,68 @@ async def test_whole_work_is_put_back_and_its_failed_answer_taken_away(redis: Re
     assert await redis.xlen(NAMES.dead(letter.partition)) == 0
 
 
+async def test_work_from_the_wrong_partition_goes_to_the_right_one(redis: Redis) -> None:
+    right = partition_of("again", 4)
+    wrong = (right + 1) % 4
+    id_ = await redis.xadd(NAMES.dead(wrong), {"stream": "bulk", "request_id": "again", "call": "{}"})
+    await redis.set(NAMES.status(right, "again"), "failed")
+    letter = await find(redis, NAMES, 4, f"{wrong}/{id_.decode()}")
+    assert await requeue(redis, NAMES, 4, letter) == NAMES.bulk(right)
+    assert [fields for _, fields in await redis.xrange(NAMES.bulk(right))] == [
+        {b"request_id": b"again", b"call": b"{}"}
+    ]
+    assert await redis.exists(NAMES.bulk(wrong), NAMES.status(right, "again")) == 0
+    assert await redis.xlen(NAMES.dead(wrong)) == 0
+
+
+STREAMED = "is one entry of a stream, whose request has ended or never began: publish the request again, under a new id"
+
+
 @pytest.mark.parametrize(
     ("request_id", "lane", "entry", "message"),
     [
-        ("a", "chunks", {"chunk": "{}"}, "is one entry of a stream"),
-        ("a", "chunks", {"open": "{}"}, "is one entry of a stream"),
-        ("a", "chunks", {"command": "XADD", "key": "k"}, "is one entry of a stream"),
-        ("a b", "bulk", {"call": "{}"}, "has no usable request id"),
+        ("a", "chunks", {"chunk": "{}"}, STREAMED),
+        ("a", "chunks", {"open": "{}"}, STREAMED),
+        ("a", "bulk", {"open": "{}"}, STREAMED),
+        ("a b", "bulk", {"call": "{}"}, "has no usable request id, so nobody could read the answer"),
+        ("a", "bulk", {"call": "{", "cut": "17"}, "was too large: 17 bytes of it were not kept; publish it again"),
     ],
+    ids=["chunk", "open", "open as whole work", "request id", "cut"],
 )
 async def test_what_cannot_be_put_back(
     redis: Redis, request_id: str, lane: str, entry: dict[str, str], message: str
 ) -> None:
     letter = await find(redis, NAMES, 4, await bury(redis, request_id, lane, **entry))
-    with pytest.raises(CommandError, match=message):
-        await requeue(redis, NAMES, letter)
+    with pytest.raises(CommandError) as refused:
+        await requeue(redis, NAMES, 4, letter)
+    assert str(refused.value) == f"{letter.name} {message}"
     assert await redis.xlen(NAMES.dead(letter.partition)) == 1
+
+
+async def test_a_write_that_redis_refused_is_no_entry(redis: Redis) -> None:
+    fields = {"stream": "bulk", "entry_id": "5-0", "reason": "refused: ERR", "command": "XADD", "key": "k"}
+    id_ = await redis.xadd(NAMES.dead(0), fields)  # type: ignore[arg-type]
+    letter = await find(redis, NAMES, 4, f"0/{id_.decode()}")
+    with pytest.raises(CommandError, match="is no entry: it says what Redis refused to write"):
+        await requeue(redis, NAMES, 4, letter)
 
 
 async def test_work_of_an_id_that_is_open(redis: Redis) -> None:
     letter = await find(redis, NAMES, 4, await bury(redis, "a", call="{}"))
     await redis.hset(NAMES.open(letter.partition), "a", "{}")  # type: ignore[misc]
     with pytest.raises(CommandError, match="request a is open"):
-        await requeue(redis, NAMES, letter)
+        await requeue(redis, NAMES, 4, letter)
+
+
+@pytest.mark.parametrize("status", ["finished", "aborted"])
+async def test_work_of_an_id_that_has_an_answer_by_now(redis: Redis, status: str) -> None:
+    """Of another request with the same id, or of this one that was put back before: it is not taken away."""
+    letter = await find(redis, NAMES, 4, await bury(redis, "a", call="{}"))
+    await redis.set(NAMES.status(letter.partition, "a"), status)
+    with pytest.raises(CommandError, match=f"request a is {status}; publish the work again, under a new id"):
+        await requeue(redis, NAMES, 4, letter)
+    assert await redis.get(NAMES.status(letter.partition, "a")) == status.encode()
+    assert await redis.xlen(NAMES.bulk(letter.partition)) == 0
 
 
 @pytest.mark.redis

@@ -220,6 +220,30 @@ async def test_a_redis_that_stays_away_is_an_error(redis: Redis) -> None:
 # --- configuration ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.redis
+async def test_a_redis_that_takes_no_writes_for_a_while(real_redis: Redis) -> None:
+    """As one whose replicas or whose disk are away: waited for, as if it were away itself."""
+    await real_redis.config_set("min-replicas-to-write", "1")
+    async with Producer(real_redis, 4) as producer:
+        try:
+            opening = asyncio.create_task(producer.open("r", b"{}"))
+            await asyncio.sleep(0.3)
+            assert not opening.done()
+        finally:
+            await real_redis.config_set("min-replicas-to-write", "0")
+        await asyncio.wait_for(opening, 5)
+        assert [fields[b"seq"] for fields in await entries(real_redis)] == [b"0"]
+
+
+async def test_what_redis_cannot_be_sent_is_an_error_of_its_sender(redis: Redis) -> None:
+    """Not a producer that never sends anything again."""
+    async with Producer(redis, 4) as producer:
+        with pytest.raises(PublishError, match=r"str, int, float or bytes|Invalid input of type: 'NoneType'"):
+            await producer.put(NAMES.chunks(0), {b"request_id": None})  # type: ignore[dict-item]
+        await producer.open("r", b"{}")
+        assert len(await entries(redis)) == 1
+
+
 async def test_partitions_come_from_the_first_worker(redis: Redis) -> None:
     with pytest.raises(ConfigError, match="no worker has been started on this database"):
         await read_partitions(redis, NAMES)

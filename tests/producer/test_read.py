@@ -101,6 +101,28 @@ async def test_a_stream_that_is_followed_later_is_read_at_once(real_redis: Redis
 # --- missed ends ------------------------------------------------------------------------------------------------------
 
 
+async def test_a_slow_follower_is_read_for_as_it_takes(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has not taken stays in Redis; others go on, also on the same stream, and in the end it has everything."""
+    monkeypatch.setattr(read, "READ_COUNT", 2)
+    numbers = range(1, 61)
+    await write(redis, "r", *numbers, done=True)
+    await write(redis, "other", 1)
+    async with Reader(redis, 4, block_ms=20) as reader:
+        slow = reader.follow("r")
+        got = [(await anext(slow)).data.decode()]
+        assert await collect(reader, "r") == [f"r {n}" for n in numbers]
+        [followed] = reader._followed[NAMES.reply(partition_of("r", 4), "r").encode()]
+        assert followed.queue.qsize() == read.QUEUED_READS
+        assert followed.last == b"%d-0" % (2 * (read.QUEUED_READS + 1))
+        other = asyncio.create_task(collect(reader, "other"))
+        await asyncio.sleep(0.05)
+        await write(redis, "other", 2, done=True)
+        assert await asyncio.wait_for(other, 5) == ["other 1", "other 2"]
+        async with asyncio.timeout(5):
+            got += [reply.data.decode() async for reply in slow]
+    assert got == [f"r {n}" for n in numbers]
+
+
 async def test_a_request_without_a_trace(reader: Reader) -> None:
     with pytest.raises(ReplyUnavailable, match="request r is unknown, or has expired"):
         await collect(reader, "r")

@@ -15,9 +15,10 @@ from redis.asyncio import Redis
 from schemas import keys
 from schemas.keys import Keys
 from schemas.state import RequestState
+from worker.batch import DEAD_SHARE, MAX_DEAD_FIELDS, Rules
 from worker.core.model import Model
 from worker.core.session import Core, Session
-from worker.drain import BATCH_ENTRIES, MAX_ATTEMPTS, MAX_DEAD_FIELDS, Counts, Drain, Rules
+from worker.drain import BATCH_ENTRIES, Counts, Drain
 from worker.streams import Moved, Partition
 
 NAMES = Keys()
@@ -270,6 +271,31 @@ async def test_caches_change_nothing_but_time(redis: Redis, smollm2: Model, cach
     assert bool(drain.counts.resumed) is (cached < 6)
 
 
+async def test_an_end_is_not_forgotten_before_its_request(redis: Redis, smollm2: Model) -> None:
+    """The cache is small and others came meanwhile: the producer's last word, late, still meets a finished request."""
+    drain = make(redis, smollm2, rules=Rules(block_ms=20, cached_requests=3))
+
+    async def work(entries: int) -> None:
+        target = drain.counts.entries + entries
+        drain.leave = lambda: drain.counts.entries >= target
+        await drain.run()
+
+    await add(redis, "x", open=CONTEXT, seq=0)
+    await work(1)
+    await add(redis, "y", open=CONTEXT, seq=0)
+    await work(1)
+    await add(redis, "x", chunk=chunk(19556, finish="length"), seq=1)
+    await work(1)
+    for id_ in ("z", "w"):
+        await add(redis, id_, open=CONTEXT, seq=0)
+        await work(1)
+    await add(redis, "x", control="done", seq=2)
+    await work(1)
+    assert await redis.get(NAMES.status(0, "x")) == b"finished"
+    assert (await dead(redis), drain.counts.refused) == ([], 0)
+    assert len(drain._open) == len(drain._status) == 3
+
+
 async def test_another_worker_goes_on_in_mid_stream(redis: Redis, smollm2: Model) -> None:
     await add(redis, open=CONTEXT)
     await add(redis, chunk=chunk(19556))
@@ -311,62 +337,45 @@ async def test_work_from_an_outdated_cursor_changes_nothing(redis: Redis, smollm
     assert before[-1][0] == b"3-0"
 
 
-# --- poison -----------------------------------------------------------------------------------------------------------
-
-
-async def test_an_entry_at_which_workers_die_is_buried_unread(redis: Redis, smollm2: Model) -> None:
-    """Each death leaves its attempt counted; the fourth worker fails the request and goes on behind the entry."""
-    await add(redis, "poison", open=CONTEXT)
-    await add_stream(redis, "healthy")
-    for attempt in range(1, MAX_ATTEMPTS + 1):
-        dying = make(redis, smollm2)
-        await dying._begin()
-        await dying._read()
-        await dying._count(dying.lanes["chunks"])
-        assert dying.lanes["chunks"].attempt == attempt
-    drain = make(redis, smollm2, until=5)
-    await drain.run()
-    assert (await error(redis, "poison"))["message"] == "3 workers died at this entry"
-    assert await text(redis, "healthy") == "HelloHelloHello"
-    [letter] = await dead(redis)
-    assert (letter[b"reason"], letter[b"request_id"], letter[b"open"]) == (
-        b"3 workers died at this entry", b"poison", CONTEXT,
-    )  # fmt: skip
-    assert drain.counts.poison == 1
-
-
-async def test_after_a_death_entries_are_taken_one_by_one(redis: Redis, smollm2: Model) -> None:
-    """So the next death is at the entry that causes it, and only that one is counted again."""
-    await add_stream(redis, chunks=9)
-    dying = make(redis, smollm2)
-    await dying._begin()
-    await dying._read()
-    await dying._count(dying.lanes["chunks"])
-    drain = make(redis, smollm2, until=10)
-    await drain.run()
-    assert drain.counts.publishes == 10
-    assert await text(redis) == "Hello" * 9
-
-
-async def test_leaving_in_good_order_is_no_attempt(redis: Redis, smollm2: Model) -> None:
+@pytest.mark.parametrize(
+    "fields", [{"open": CONTEXT, "response": RESPONSE}, {"call": b"{}", "reply_to": "gw"}], ids=list("rc")
+)
+async def test_whole_work_of_an_open_request_does_not_touch_it(
+    redis: Redis, smollm2: Model, fields: dict[str, Any]
+) -> None:
+    """Not even its state is written again: that of a worker with outdated caches would undo what others did."""
     await add(redis, open=CONTEXT)
-    for n in range(MAX_ATTEMPTS + 2):
-        await add(redis, chunk=chunk(19556))
-        drain = make(redis, smollm2, until=1 if n else 2)
-        await drain.run()
-        assert drain.lanes["chunks"].attempt == 1
+    drain = make(redis, smollm2, until=1)
+    await drain.run()
+    stored = b'{"version": 1, "digest": "d", "created": 1, "active": 1}'
+    await redis.hset(NAMES.open(0), "r", stored)  # type: ignore[misc]
+    await add(redis, lane="bulk", **fields)
+    drain.leave = lambda: drain.counts.entries >= 2
+    await drain.run()
+    assert await redis.hget(NAMES.open(0), "r") == stored
+    assert await redis.get(NAMES.status(0, "r")) == b"open"
+
+
+async def test_caches_that_one_lane_made_outdated_are_not_used_in_the_other(redis: Redis, smollm2: Model) -> None:
+    """A worker sleeps past its lease; another one ends a request by its chunks, then the first finds whole work."""
+    sleeper, other = (make(redis, smollm2, token=token) for token in "ab")
+    await add(redis, open=CONTEXT)
+    sleeper.leave = lambda: sleeper.counts.entries >= 1
+    await sleeper.run()
+    await add(redis, chunk=chunk(19556, finish="length"))
+    other.leave = lambda: other.counts.entries >= 1
+    await other.run()
+    await add(redis, "r", lane="bulk", open=CONTEXT, response=RESPONSE)
+    await sleeper._read(only="bulk")
+    with pytest.raises(Moved):
+        await sleeper._slice(sleeper.lanes["bulk"])
+    other.leave = lambda: other.counts.entries >= 2
+    await other.run()
+    assert other.counts.dropped == 1, "it knows that the request is finished"
     assert await dead(redis) == []
 
 
-async def test_idle_workers_that_die_are_no_attempt(redis: Redis, smollm2: Model) -> None:
-    """A cursor is not to blame when nothing was worked on."""
-    for _ in range(MAX_ATTEMPTS + 2):
-        idle = make(redis, smollm2)
-        await idle._begin()
-        await idle._turn()
-    await add_stream(redis)
-    await make(redis, smollm2, until=4).run()
-    assert await text(redis) == "HelloHelloHello"
+# --- bad input --------------------------------------------------------------------------------------------------------
 
 
 class Raising(Core):
@@ -445,7 +454,27 @@ async def test_an_entry_of_many_fields_costs_no_other_request_anything(redis: Re
     assert drain.counts.refused == 0
     [letter] = await dead(redis)
     assert letter[b"reason"] == b"request is not open"
-    assert len(letter) == len((b"stream", b"entry_id", b"reason")) + MAX_DEAD_FIELDS
+    assert len(letter) == len(keys.LETTER) + MAX_DEAD_FIELDS
+    left_out = (
+        len(b"request_id" + b"many")
+        + sum(len(name) + 1 for name in many)
+        - sum(len(name) + len(value) for name, value in letter.items() if name not in keys.LETTER)
+    )
+    assert int(letter[b"cut"]) == left_out
+
+
+async def test_a_large_entry_is_cut_on_its_way_to_the_dead_letters(redis: Redis, smollm2: Model) -> None:
+    await add(redis, open=CONTEXT)
+    await add(redis, chunk=b"x" * 2**18, seq="x")
+    drain = make(redis, smollm2, until=2)
+    drain.partition.dead_bytes = 2**20
+    await drain.run()
+    [letter] = await dead(redis)
+    room = 2**20 // DEAD_SHARE
+    assert sum(len(name) + len(value) for name, value in letter.items() if name not in keys.LETTER) == room
+    assert (letter[b"request_id"], letter[b"seq"]) == (b"r", b"x")
+    size = len(b"request_id" + b"r" + b"chunk" + b"seq" + b"x") + 2**18
+    assert int(letter[b"cut"]) == size - room
 
 
 async def test_a_reply_that_redis_refuses_is_a_dead_letter(redis: Redis, smollm2: Model) -> None:
@@ -507,6 +536,35 @@ async def test_an_idle_request_times_out_by_its_input_stream(redis: Redis, smoll
     assert (await error(redis))["code"] == 504
     assert await redis.get(NAMES.status(0, "r")) == b"failed"
     assert drain.counts.timeouts == 1
+
+
+async def test_many_open_requests_are_looked_at_more_often(redis: Redis, smollm2: Model) -> None:
+    """One look sees a part of them; until it has been through them all, the next one is sooner."""
+    drain = make(redis, smollm2)
+    await drain._begin()
+    parts, looked = iter([7, 3, 0]), []
+
+    async def scan_open(cursor: int) -> tuple[int, dict[bytes, bytes]]:
+        looked.append(cursor)
+        return next(parts), {}
+
+    drain.partition.scan_open = scan_open  # type: ignore[method-assign]
+    for _ in range(10):  # as many seconds, of which a pass takes two
+        await drain._sweep()
+        drain._last_sweep -= 1.0
+    assert looked == [0, 7, 3]
+
+
+async def test_an_idle_request_times_out_beside_whole_work(redis: Redis, smollm2: Model) -> None:
+    """A burst of whole work that waits for hours keeps nobody from hearing that an engine went silent."""
+    await add(redis, open=CONTEXT)
+    drain = make(redis, smollm2, until=2, rules=Rules(block_ms=10, idle_ms=50))
+    others = drain.turns.ask()
+    await add(redis, "b", lane="bulk", open=CONTEXT, response=RESPONSE)
+    assert await asyncio.wait_for(drain.run(), 5) is True
+    assert (await error(redis))["code"] == 504
+    assert (await redis.xlen(NAMES.bulk(0)), drain.counts.lost) == (1, 0)
+    drain.turns.give_back(others)
 
 
 @pytest.mark.redis

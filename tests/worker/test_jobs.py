@@ -265,6 +265,24 @@ async def test_a_full_redis_is_drained_without_arq(real_redis: Redis) -> None:
         await real_redis.config_set("maxmemory", "0")
 
 
+@pytest.mark.redis
+async def test_what_ends_a_drain_without_arq_is_said_and_the_partition_begun_again(
+    real_redis: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By its name alone: a message may quote what a model said."""
+    await real_redis.config_set("maxmemory-policy", "noeviction")
+    await real_redis.config_set("maxmemory", "1")
+    drains = Drains()
+    drains.end = lambda _: [None, ValueError("secret"), ConnectionError("away"), None][min(3, drains.started[0])]
+    try:
+        async with jobs(real_redis, drains):
+            await until(lambda: drains.started[0] == 3 and drains.running[0] == 1)
+    finally:
+        await real_redis.config_set("maxmemory", "0")
+    said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("partition")]
+    assert said == ["partition 0: ValueError", "partition 0: Redis is away (ConnectionError)"]
+
+
 async def test_stopping_leaves_the_job_in_the_queue(redis: Redis) -> None:
     """Whoever comes next starts it at once: no in-progress key stays, and we are no member any more."""
     drains = Drains()

@@ -8,9 +8,10 @@ import logging
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -19,11 +20,14 @@ from link.redis import connect
 from producer.publish import Producer
 from producer.read import Reader
 from schemas.keys import Keys
+from tests.chaos.proxy import Proxy
 from tests.conftest import DATA, RedisServer, free_port, start_redis
 from tests.faults import worker_processes
 from worker.core.model import Model
+from worker.drain import MAX_ATTEMPTS
 from worker.main import StartError, WorkerProcess, rules
 from worker.settings import Settings
+from worker.streams import Partition
 
 ROOT = DATA.parents[1]
 NAMES = Keys()
@@ -45,6 +49,12 @@ async def running(process: WorkerProcess) -> AsyncIterator[WorkerProcess]:
         ready.cancel()
         process.stop()
         await task
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110  what is awaited has no event
+            await asyncio.sleep(0.005)
 
 
 async def text(reader: Reader, request_id: str) -> str:
@@ -101,6 +111,68 @@ async def test_a_redis_that_restarts(smollm2: Model, tmp_path: Path, caplog: pyt
         lines = [record.message for record in caplog.records if record.name == name]
         assert lines == ["Redis is away (ConnectionError)", "Redis is back"], name
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+@pytest.mark.redis
+async def test_a_redis_that_takes_no_writes_for_a_while(
+    smollm2: Model, real_redis: Redis, server_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Too few replicas, or no disk: the worker waits, says so once, and goes on when it may."""
+    caplog.set_level(logging.INFO)
+    settings = Settings(redis_url=server_url, partitions=1, lease_s=1.0)
+    async with (
+        running(WorkerProcess(settings, lambda _: smollm2)) as process,
+        await Producer.connect(server_url) as producer,
+        await Reader.connect(server_url) as reader,
+    ):
+        stream = await producer.open("r", CONTEXT)
+        await stream.chunk(chunk(19556))
+        await until(lambda: process.counts.entries == 2)
+        try:
+            await real_redis.config_set("min-replicas-to-write", "1")
+            await until(lambda: "jobs: Redis is away (WritesRefused)" in caplog.messages)
+            await asyncio.sleep(1.0)
+        finally:
+            await real_redis.config_set("min-replicas-to-write", "0")
+        await stream.chunk(chunk(905, finish="stop"))
+        assert await asyncio.wait_for(text(reader, "r"), 10) == "Hello world"
+    said = [message for message in caplog.messages if message.startswith("jobs:")]
+    assert said == ["jobs: Redis is away (WritesRefused)", "jobs: Redis is back"]
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+@pytest.mark.redis
+async def test_a_worker_whose_connections_break_again_and_again_is_no_death(
+    smollm2: Model, real_redis: Redis, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time between the first look at an entry and its publish: the entry is not to blame for it."""
+    breaks = 2 * MAX_ATTEMPTS
+    publish = Partition.publish
+    async with Proxy(redis_server.port) as proxy:
+
+        async def broken(partition: Partition, *args: Any, **options: Any) -> list[str]:
+            nonlocal breaks
+            if breaks:
+                breaks -= 1
+                await proxy.refuse()
+                accepting.append(asyncio.ensure_future(later()))
+            return await publish(partition, *args, **options)
+
+        async def later() -> None:
+            await asyncio.sleep(0.2)
+            await proxy.accept()
+
+        accepting: list[asyncio.Future[None]] = []
+        monkeypatch.setattr(Partition, "publish", broken)
+        settings = Settings(redis_url=proxy.url, partitions=1, lease_s=0.6)
+        async with Reader(real_redis, 1) as reader:
+            producer = Producer(real_redis, 1)
+            async with running(WorkerProcess(settings, lambda _: smollm2)) as process:
+                stream = await producer.open("r", CONTEXT)
+                await stream.chunk(chunk(19556, 905, finish="length"))
+                assert await asyncio.wait_for(text(reader, "r"), 60) == "Hello world"
+            assert (breaks, process.counts.poison) == (0, 0)
+            assert process.counts.taken > MAX_ATTEMPTS, "each break ended the drain, not only a command of it"
 
 
 # --- start ------------------------------------------------------------------------------------------------------------

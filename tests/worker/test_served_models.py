@@ -14,10 +14,11 @@ from schemas import keys
 from schemas.keys import Keys
 from schemas.request import RequestContext
 from tests.conftest import DATA
+from worker.batch import Rules
 from worker.core.errors import ModelNotLoaded, ModelUnavailable, UnknownModel
 from worker.core.model import Model
 from worker.core.session import Session
-from worker.drain import Drain, Rules
+from worker.drain import Drain
 from worker.settings import ModelSettings
 from worker.streams import Partition
 from worker.tokenizer_cache import RETRY_S, ServedModels, TokenizerError, load_model

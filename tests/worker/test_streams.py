@@ -102,15 +102,51 @@ async def test_scripts_survive_a_server_that_forgot_them(redis: Redis, partition
     assert await partition.begin("chunks", count=False) == (b"0-0", 0)
 
 
+def another(redis: Redis) -> Partition:
+    """The same partition in the hands of another worker, or of the same one another time."""
+    return Partition(redis, redis, NAMES, 0, token="me")
+
+
 async def test_attempts_are_counted_for_a_cursor(redis: Redis, partition: Partition) -> None:
-    """Each beginning counts; a publish counts the next one ahead; leaving in good order takes it back."""
+    """Each attempt counts once; a publish counts the next one ahead."""
     [id_] = await add(redis)
-    assert [(await partition.begin("chunks", count=True))[1] for _ in range(3)] == [1, 2, 3]
+    assert [(await another(redis).begin("chunks", count=True))[1] for _ in range(2)] == [1, 2]
+    assert [(await partition.begin("chunks", count=count))[1] for count in (False, True, True, False)] == [2, 3, 3, 3]
     assert (await partition.begin("bulk", count=True))[1] == 1
     await partition.publish("chunks", b"0-0", id_, 1, Commands())
-    assert await partition.begin("chunks", count=True) == (id_, 2)
-    await partition.forgive("chunks", id_)
     assert await partition.begin("chunks", count=True) == (id_, 1)
+    assert await another(redis).begin("chunks", count=True) == (id_, 2)
+
+
+async def test_an_attempt_is_taken_back_by_who_made_it(redis: Redis, partition: Partition) -> None:
+    """Of no other, in no other lane, and as often as one likes: its answer may have been lost."""
+    others = [another(redis) for _ in range(2)]
+    await others[0].begin("chunks", count=True)
+    await partition.begin("chunks", count=True)
+    await partition.begin("bulk", count=True)
+    await others[1].begin("chunks", count=True)
+    for _ in range(2):
+        await partition.forgive("chunks")
+        assert await partition.begin("chunks", count=False) == (b"0-0", 2)
+    assert await partition.begin("bulk", count=False) == (b"0-0", 1)
+    for other in others:
+        await other.forgive("chunks")
+    assert await partition.begin("chunks", count=False) == (b"0-0", 0)
+    await partition.forgive("bulk")
+    assert await redis.exists(NAMES.attempts(0)) == 0
+
+
+async def test_attempts_do_not_grow_for_ever(redis: Redis) -> None:
+    counts = [(await another(redis).begin("chunks", count=True))[1] for _ in range(20)]
+    assert counts == [*range(1, 11), *[10] * 10]
+    assert len(await redis.hget(NAMES.attempts(0), "chunks") or b"") < 120
+
+
+async def test_attempts_of_an_older_worker(redis: Redis, partition: Partition) -> None:
+    """It wrote a number in place of names: one attempt, however many they were."""
+    await partition.begin("chunks", count=False)
+    await redis.hset(NAMES.attempts(0), "chunks", "0-0 3")  # type: ignore[misc]
+    assert await partition.begin("chunks", count=True) == (b"0-0", 2)
 
 
 async def test_attempts_of_another_type(redis: Redis, partition: Partition) -> None:
@@ -119,10 +155,43 @@ async def test_attempts_of_another_type(redis: Redis, partition: Partition) -> N
     await partition.begin("chunks", count=True)
     await redis.delete(NAMES.attempts(0))
     await redis.set(NAMES.attempts(0), "x")
+    await partition.forgive("chunks")
     assert await partition.publish("chunks", b"0-0", ids[0], 1, commands(("SET", "{0}a", "1"))) == []
     assert await redis.get("{0}a") == b"1"
     assert await partition.begin("chunks", count=True) == (ids[0], 1)
-    assert await partition.begin("chunks", count=True) == (ids[0], 2)
+    assert await another(redis).begin("chunks", count=True) == (ids[0], 2)
+
+
+async def test_the_other_lane_has_to_be_where_it_was_too(redis: Redis, partition: Partition) -> None:
+    """What a worker knows of requests is outdated when either cursor is."""
+    [id_] = await add(redis)
+    await redis.xadd(NAMES.bulk(0), {"request_id": "w"}, id="7-0")
+    for lane in ("chunks", "bulk"):
+        await partition.begin(lane, count=False)
+    await another(redis).publish("chunks", b"0-0", id_, 1, Commands(), beside=b"0-0")
+    written = commands(("SET", "{0}a", "1"))
+    with pytest.raises(Moved):
+        await partition.publish("bulk", b"0-0", b"7-0", 1, written, beside=b"0-0")
+    assert (await partition.begin("bulk", count=False), await redis.exists("{0}a")) == ((b"0-0", 0), 0)
+    await partition.publish("bulk", b"0-0", b"7-0", 1, written, beside=id_)
+    assert (await partition.begin("bulk", count=False), await redis.get("{0}a")) == ((b"7-0", 1), b"1")
+
+
+@pytest.mark.redis
+async def test_dead_letters_have_a_bound_in_bytes(real_redis: Redis) -> None:
+    """The oldest go; what Redis says the stream takes is what counts."""
+    partition = Partition(real_redis, real_redis, NAMES, 0, token="me", dead_bytes=2**20)
+    await partition.begin("chunks", count=False)
+    dead, cursor = NAMES.dead(0), b"0-0"
+    for number in range(30):
+        [id_] = await add(real_redis)
+        written = commands(("XADD", dead, f"{number + 1}-0", "reason", "x" * 2**16))
+        await partition.publish("chunks", cursor, id_, 1, written, letters=1)
+        cursor = id_
+        assert await real_redis.memory_usage(dead, samples=0) <= 2**20
+    ids = [int(id_.partition(b"-")[0]) for id_, _ in await real_redis.xrange(dead)]
+    assert len(ids) >= 8
+    assert ids == list(range(31 - len(ids), 31)), "the newest are kept"
 
 
 @pytest.mark.redis

@@ -15,11 +15,12 @@ from schemas import state as schema
 from schemas.keys import Keys
 from schemas.request import RequestContext
 from worker import drain as drain_module
+from worker.batch import Rules
 from worker.core import session as session_module
 from worker.core import step, versions
 from worker.core.model import Model
 from worker.core.session import Session
-from worker.drain import Drain, Rules
+from worker.drain import Drain
 from worker.streams import Members, Partition, state_versions
 
 IDS = [19556, 28, 905, 17, 2]

@@ -25,10 +25,11 @@ class CallIds(Protocol):
 
 
 class CallPolicy(NamedTuple):
-    """What of the calls a client gets.
+    """What of the calls, and of the reasoning, a client gets.
 
     keep: False drops all calls (`tool_choice: none`, no tools). parallel: False keeps the first. complete: hold each
     call until its closer. named: the choice names a function, so `finish_reason` stays `stop`.
+    reasoning: False drops the reasoning.
     """
 
     keep: bool = True

@@ -28,7 +28,8 @@ from worker.core import validate
 from worker.core.client_state import check_client_state
 from worker.core.errors import RequestError, SchemaError, StateMismatch
 from worker.core.model import Limits, Model
-from worker.core.step import derender, derender_completions, derender_step, prepare
+from worker.core.prepare import prepare
+from worker.core.step import derender, derender_completions, derender_step
 from worker.core.versions import current_stream_state
 
 Endpoint = Literal["chat", "completion"]
@@ -129,18 +130,34 @@ def _kind(endpoint: str | None, peek: _Peek) -> Endpoint:
     return "chat"
 
 
+def _context(request: Batch | Stream) -> RequestContext:
+    """What a request says of itself, by its own rules: these come before the model is looked up (E5 to E7)."""
+    chat = completion = None
+    if isinstance(request, DerenderChatRequest | DerenderChatStreamRequest):
+        kind: Endpoint = "chat"
+        chat = request.chat_request
+    else:
+        kind = "completion"
+        completion = request.completion_request
+    if chat is not None:
+        validate.check_chat(chat)
+    if completion is not None:
+        validate.check_completion(completion)
+    ids = request.prompt_token_ids
+    return RequestContext(
+        kind=kind,
+        chat_request=chat,
+        completion_request=completion,
+        prompt_token_ids=None if ids is None else [*ids],
+        prompt_tokens=request.prompt_tokens,
+    )
+
+
 def _batch(models: Models, request: Batch, created: int, fallback_id: str) -> Struct:
     if request.created is not None:
         created = request.created
     if isinstance(request, DerenderChatRequest):
-        if request.chat_request is not None:
-            validate.check_chat(request.chat_request)
-        context = RequestContext(
-            kind="chat",
-            chat_request=request.chat_request,
-            prompt_token_ids=_ids(request.prompt_token_ids),
-            prompt_tokens=request.prompt_tokens,
-        )
+        context = _context(request)
         model = models(request.model)
         id_ = request.generate_response.request_id or request.request_id or fallback_id
         validate.check_response_size(request.generate_response, model.limits)
@@ -150,38 +167,19 @@ def _batch(models: Models, request: Batch, created: int, fallback_id: str) -> St
     for name, values in (("prompt_tokens", request.prompt_tokens), ("prompt_token_ids", request.prompt_token_ids)):
         if values is not None and len(values) != count:
             raise SchemaError(f"{name} has {len(values)} elements for {count} generate_responses", param=f"body.{name}")
-    if request.completion_request is not None:
-        validate.check_completion(request.completion_request)
+    context = _context(request)
     model = models(request.model)
     if not request.generate_responses:
         raise RequestError("generate_responses must not be empty")
-    first = request.generate_responses[0].request_id or request.request_id or fallback_id
-    context = RequestContext(
-        kind="completion",
-        completion_request=request.completion_request,
-        prompt_token_ids=list(request.prompt_token_ids) if request.prompt_token_ids is not None else None,
-        prompt_tokens=request.prompt_tokens,
-    )
+    id_ = request.generate_responses[0].request_id or request.request_id or fallback_id
     validate.check_responses(request.generate_responses, model.limits)
-    prepared = prepare(model, context, request_id=first, created=created)
+    prepared = prepare(model, context, request_id=id_, created=created)
     return derender_completions(prepared, request.generate_responses)
 
 
 def _stream(models: Models, request: Stream, created: int, fallback_id: str) -> _StreamAnswer:
     state = request.stream_state
-    chat = request.chat_request if isinstance(request, DerenderChatStreamRequest) else None
-    completion = None if isinstance(request, DerenderChatStreamRequest) else request.completion_request
-    if chat is not None:
-        validate.check_chat(chat)
-    if completion is not None:
-        validate.check_completion(completion)
-    context = RequestContext(
-        kind="chat" if isinstance(request, DerenderChatStreamRequest) else "completion",
-        chat_request=chat,
-        completion_request=completion,
-        prompt_token_ids=_ids(request.prompt_token_ids),
-        prompt_tokens=request.prompt_tokens,
-    )
+    context = _context(request)
     # a stream keeps what its first chunk was told, so that all its chunks agree
     created = request.created if request.created is not None else created
     id_ = request.generate_chunk.request_id or request.request_id
@@ -200,10 +198,6 @@ def _stream(models: Models, request: Stream, created: int, fallback_id: str) -> 
         # E21: a parser's fields mean something to its grammar alone, and no table says which go together
         raise StateMismatch("stream_state: parser does not add up for this model's parsers") from error
     return _StreamAnswer(chunk, structs.replace(after, created=created, id=_carried(request.generate_chunk, id_)))
-
-
-def _ids(ids: list[int] | None) -> list[int | list[int] | None] | None:
-    return None if ids is None else [*ids]
 
 
 def _carried(chunk: GenerateChunk, id_: str) -> str | None:

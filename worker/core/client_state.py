@@ -12,7 +12,8 @@ from worker.core import assemble, detokenize
 from worker.core.errors import StateMismatch
 from worker.core.events import TEXT
 from worker.core.logprobs import CONTEXT_IDS
-from worker.core.step import PreparedRequest, check_state
+from worker.core.prepare import PreparedRequest
+from worker.core.step import check_state
 
 
 def check_client_state(request: PreparedRequest, state: StreamState) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -88,10 +89,15 @@ def schema_types(schema: Any, root: Any = None, depth: int = 0) -> int:
     return found
 
 
+def property_schema(schema: Any, key: str) -> Any:
+    """Schema of one member of an object; None if the object's schema does not say."""
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    return properties.get(key) if isinstance(properties, Mapping) else None
+
+
 def parameter_types(parameters: Any, key: str) -> int:
     """Types of one parameter of a tool, by the tool's `parameters` schema."""
-    properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
-    return schema_types(properties.get(key), parameters) if isinstance(properties, Mapping) else UNKNOWN
+    return schema_types(property_schema(parameters, key), parameters)
 
 
 def dump(value: Any) -> str:
@@ -99,7 +105,7 @@ def dump(value: Any) -> str:
 
     Raises ValueError for a number that JSON does not have.
     """
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    text = _encode(value)
     return json.dumps(value) if not text.isascii() and _SURROGATE.search(text) else text
 
 
@@ -109,6 +115,8 @@ def _constant(name: str) -> Any:
 
 _decoder = json.JSONDecoder(parse_constant=_constant, parse_int=len, parse_float=len)
 """Numbers of any length: only whether the text is JSON counts."""
+_decode_string = json.JSONDecoder(strict=False).decode
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def json_kind(text: str) -> int:
@@ -138,10 +146,21 @@ def json_string(text: str) -> str | None:
     A lone surrogate, which JSON can escape but UTF-8 cannot hold, becomes U+FFFD.
     """
     try:
-        value = json.loads(text, strict=False)
+        value = _decode_string(text)
     except (ValueError, RecursionError):
         return None
     return _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else None
+
+
+def python_tree(text: str) -> ast.expr:
+    """Syntax tree of a Python expression; raises ValueError, SyntaxError, RecursionError or MemoryError.
+
+    What the interpreter only warns of, such as a regular expression's `\\d` in a string, is neither said nor, where
+    warnings are errors, refused.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text, mode="eval").body
 
 
 def _parse_container(text: str) -> str | None:
@@ -149,7 +168,7 @@ def _parse_container(text: str) -> str | None:
     if kind := json_kind(text):
         return text if kind & CONTAINERS else None
     try:
-        value = ast.literal_eval(text)
+        value = ast.literal_eval(python_tree(text))
         if isinstance(value, tuple | set):
             value = list(value)
         return dump(value) if isinstance(value, dict | list) else None
@@ -177,7 +196,7 @@ def convert(text: str, types: int) -> str:
         lowered = stripped.lower()
         if types & NULL and (lowered == "null" or (stripped == "None" and not types & STRING)):
             return "null"
-        if types & INTEGER and (_INTEGER.match(stripped)):
+        if types & INTEGER and _INTEGER.match(stripped):
             return number_text(stripped) or dump(text)
         if types & NUMBER:
             number = number_text(stripped)

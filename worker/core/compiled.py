@@ -9,11 +9,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any, NamedTuple
 
 from worker.core.events import TEXT, Piece
-from worker.core.grammar import Arguments, Elements, Grammar, Json, Members, Messages, Params, Python, Reasoning, Tools
+from worker.core.grammar import (
+    Elements,
+    Grammar,
+    Header,
+    Json,
+    Literals,
+    Members,
+    Messages,
+    Params,
+    Python,
+    Reasoning,
+    Tools,
+)
 from worker.core.run_constants import (
     AFTER,
     BETWEEN,
@@ -43,10 +56,11 @@ from worker.core.vocabulary import Vocabulary
 _NAMED = 0xD800
 _DROPPED = 0xD900
 _LAST = 0xDFFF
+FIRST_DROPPED, LAST_SYMBOL = chr(_DROPPED), chr(_LAST)
+"""Symbols of special tokens that no grammar names."""
 SYMBOL = re.compile("[\ud800-\udfff]")
 _PORTABLE_BASE = 0x4E00 - _NAMED
 _TO_PORTABLE = {code: "\ufdd0" + chr(code + _PORTABLE_BASE) for code in range(_NAMED, _LAST + 1)} | {0xFDD0: "\ufdd0 "}
-
 _FROM_PORTABLE = {chr(code + _PORTABLE_BASE): chr(code) for code in range(_NAMED, _LAST + 1)} | {" ": "\ufdd0"}
 
 
@@ -74,7 +88,8 @@ def from_portable(text: str) -> str:
 
 
 CDATA = "<![CDATA["
-NOTHING = re.compile(r"(?!)")
+NOTHING = re.compile("\ud800(?!)")
+"""Never matches; it begins with a character for which the search looks fast, where `(?!)` alone is tried everywhere."""
 
 
 class Markers:
@@ -97,11 +112,11 @@ class Markers:
             self.extended |= bool(rests)
             undecided = "|".join(map(re.escape, sorted(rests)))
             patterns.append(re.escape(literal) + (rf"(?!(?:{undecided})\Z)" if rests and not ending else ""))
-        self.find = re.compile("|".join(patterns) or r"(?!)").search
+        self.find = (re.compile("|".join(patterns)) if patterns else NOTHING).search
         prefixes = {literal[:n] for literal in by_length for n in range(1, len(literal))}
         self._reach = max(map(len, prefixes), default=0)
         tails = "|".join(map(re.escape, sorted(prefixes, key=len, reverse=True)))
-        self._partial = re.compile(rf"(?:{tails})\Z" if tails else r"(?!)").search
+        self._partial = (re.compile(rf"(?:{tails})\Z") if tails else NOTHING).search
 
     def hold(self, buf: str, pos: int) -> int:
         """Where the longest end of buf[pos:] begins that is a proper beginning of a literal; len(buf) if none."""
@@ -110,6 +125,15 @@ class Markers:
             return size
         match = self._partial(buf, max(pos, size - self._reach))
         return match.start() if match else size
+
+    def at_end(self) -> Markers:
+        return Markers(self.literals, ending=True) if self.extended else self
+
+
+def partial(buf: str, pos: int, literal: str) -> int:
+    """`Markers.hold` for one literal that is not worth a pattern."""
+    longest = min(len(literal) - 1, len(buf) - pos)
+    return len(buf) - next((n for n in range(longest, 0, -1) if buf.endswith(literal[:n])), 0)
 
 
 class Symbols:
@@ -155,6 +179,10 @@ class Symbols:
                 literal = literal.replace(atom, self.atoms[atom])
         return literal
 
+    def compile_all(self, literals: Iterable[str]) -> tuple[str, ...]:
+        """Several literals as they appear there; those that a grammar leaves empty are left out."""
+        return tuple(self.compile(literal) for literal in literals if literal)
+
     def read(self, pieces: Sequence[Piece]) -> str:
         """Pieces as the engine's text."""
         if len(pieces) == 1:
@@ -164,13 +192,18 @@ class Symbols:
         return "".join([text if id_ == TEXT else get(id_, text) for text, id_ in pieces])
 
 
+def _first_characters(literals: Iterable[str]) -> str:
+    """For a class of a regular expression."""
+    return "".join(re.escape(char) for char in sorted({literal[0] for literal in literals}))
+
+
 # What a marker in text does.
 CLOSE_REASONING, OPEN_REASONING, NOISE, SECTION, CALL, SWALLOW, WRAP, NEWLINE, MATH, PROSE = range(10)
 
 
 @dataclass(frozen=True)
 class TextRegion:
-    """Markers of a text region and what each does; plain: finds anything that is not just text."""
+    """Markers of a text region and what each does; stop: finds anything but whitespace that is not just text."""
 
     markers: Markers
     actions: dict[str, int]
@@ -178,18 +211,241 @@ class TextRegion:
 
     @classmethod
     def of(cls, actions: dict[str, int]) -> TextRegion:
-        firsts = "".join(re.escape(char) for char in sorted({literal[0] for literal in actions}))
-        return cls(Markers(actions), actions, re.compile(rf"[{firsts}\ud800-\udfff]|\s\Z"))
-
-    def at_end(self) -> TextRegion:
-        return replace(self, markers=Markers(self.markers.literals, ending=True))
+        return cls(Markers(actions), actions, re.compile(rf"[{_first_characters(actions)}\ud800-\udfff]"))
 
 
-def _alternatives(symbols: Symbols, literals: tuple[str, ...]) -> list[str]:
+def _alternatives(symbols: Symbols, literals: tuple[str, ...]) -> tuple[str, ...]:
     """Compiled literals; where one of them has an id, those without are off (they would be look-alikes)."""
-    compiled = [symbols.compile(literal) for literal in literals]
-    by_id = [literal for literal in compiled if SYMBOL.search(literal)]
-    return by_id or compiled
+    compiled = symbols.compile_all(literals)
+    return tuple(literal for literal in compiled if SYMBOL.search(literal)) or compiled
+
+
+class CallMarkers(NamedTuple):
+    """What begins and ends calls. boundaries: what begins or ends a message, and so whatever is open in one."""
+
+    call: tuple[str, ...]
+    close: str
+    section: tuple[str, ...]
+    section_close: str
+    boundaries: tuple[str, ...]
+
+    @classmethod
+    def of(cls, symbols: Symbols, tools: Tools | None, messages: Messages | None) -> CallMarkers:
+        boundaries: tuple[str, ...] = ()
+        if messages:
+            kinds = (literal for literal, _ in messages.kinds)
+            boundaries = symbols.compile_all((*messages.ends, messages.start, messages.channel, *kinds))
+        if tools is None:
+            return cls((), "", (), "", boundaries)
+        return cls(
+            _alternatives(symbols, tools.call),
+            symbols.compile(tools.close),
+            _alternatives(symbols, tools.section),
+            symbols.compile(tools.section_close),
+            boundaries,
+        )
+
+
+@dataclass(frozen=True)
+class HeaderMarkers:
+    """Text between a call's opener and its arguments.
+
+    end: what ends it; keep: those of them that belong to the arguments; abort: what shows that it is no header.
+    """
+
+    pattern: re.Pattern[str]
+    end: Markers
+    keep: frozenset[str]
+    abort: Markers
+
+    @classmethod
+    def of(cls, symbols: Symbols, header: Header, around: CallMarkers) -> HeaderMarkers:
+        keep = symbols.compile_all(header.keep)
+        return cls(
+            re.compile(header.pattern, re.DOTALL),
+            Markers((*symbols.compile_all(header.until), *keep)),
+            frozenset(keep),
+            Markers((around.close, around.section_close, *around.call, *around.boundaries)),
+        )
+
+
+@dataclass(frozen=True)
+class ParamMarkers:
+    """Parameters in tags, by the declaration `grammar`.
+
+    key: what a tag's text must be. between: what may follow a parameter. in_value: what may end a value.
+    value_stop: finds anything in a value that is not passed on as it is.
+    after_value, after_close: what shows that a parameter's closer, or the call's own inside a value, is one.
+    """
+
+    grammar: Params
+    open: str
+    close: str
+    value_open: str
+    type_open: str
+    type_close: str
+    key: re.Pattern[str]
+    between: Markers
+    key_end: Markers
+    to_value: Markers
+    in_value: Markers
+    value_stop: re.Pattern[str]
+    after_value: tuple[str, ...]
+    after_close: tuple[str, ...]
+
+    @classmethod
+    def of(cls, symbols: Symbols, grammar: Params, around: CallMarkers) -> ParamMarkers:
+        lit = symbols.compile
+        open_, close, value_open, type_open = map(
+            lit, (grammar.open, grammar.close, grammar.value_open, grammar.type_open)
+        )
+        ends = [close]
+        if grammar.xml:
+            ends.append(CDATA)
+        if grammar.implicit != "never":
+            ends.append(around.close)
+        if grammar.restart:
+            ends.append(open_)
+        special = _first_characters(ends) + (" " if grammar.trim == "strip" else "") + (r"\]&" if grammar.xml else "")
+        after_close = (around.section_close,) if around.section_close else around.call
+        if grammar.implicit == "anywhere":
+            after_close += around.call
+        return cls(
+            grammar,
+            open_,
+            close,
+            value_open,
+            type_open,
+            lit(grammar.type_close),
+            key=re.compile(grammar.pattern, re.DOTALL),
+            between=Markers(
+                (open_, around.close, around.section_close, *around.section, *around.call, *around.boundaries)
+            ),
+            key_end=Markers((lit(grammar.until),)),
+            to_value=Markers((value_open, around.close, open_, type_open)),
+            in_value=Markers(ends),
+            value_stop=re.compile(rf'[{special}\ud800-\udfff\n"\\\x00-\x1f]'),
+            after_value=tuple(one for one in (open_, around.close, around.section_close) if one),
+            after_close=tuple(dict.fromkeys(after_close)),
+        )
+
+
+@dataclass(frozen=True)
+class Framing:
+    """Messages: what frames them, and the region of each body.
+
+    in_body: what ends a body. between: what may follow one. headless: a header inside a body, and its beginning at the
+    end of the text; None where there are none.
+    """
+
+    start: str
+    channel: str
+    message: str
+    ends: tuple[str, ...]
+    recipients: dict[str, int]
+    kinds: dict[str, int]
+    tool_body: int
+    in_body: Markers
+    in_header: Markers
+    between: Markers
+    headless: tuple[re.Pattern[str], re.Pattern[str]] | None
+
+    @classmethod
+    def of(cls, symbols: Symbols, messages: Messages, boundaries: tuple[str, ...], tool_body: int) -> Framing:
+        lit = symbols.compile
+        start, message, ends = lit(messages.start), lit(messages.message), symbols.compile_all(messages.ends)
+        bodies = {
+            "reasoning": BODY_REASONING,
+            "content": BODY_CONTENT,
+            "dropped": BODY_DROPPED,
+            "tools": tool_body,
+        }
+        return cls(
+            start,
+            lit(messages.channel),
+            message,
+            ends,
+            recipients={recipient: bodies[what] for recipient, what in messages.recipients},
+            kinds={lit(literal): bodies[what] for literal, what in messages.kinds},
+            tool_body=tool_body,
+            in_body=Markers(boundaries),
+            in_header=Markers((message, start, *ends)),
+            between=Markers((*boundaries, message)),
+            headless=_headless(message) if messages.headless else None,
+        )
+
+
+def _headless(message: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    name = rf"[\w.\-]{{1,{MAX_RECIPIENT}}}"
+    begins = "|".join(re.escape(message[:n]) for n in range(len(message)))
+    return (
+        re.compile(rf" to={name}{re.escape(message)}"),
+        re.compile(rf"(?: to={name}(?:{begins})| to=| to| t| )\Z"),
+    )
+
+
+def _symbols(
+    vocabulary: Vocabulary,
+    reasoning: Reasoning | None,
+    tools: Tools | Messages | None,
+    inert: Iterable[Grammar],
+) -> Symbols:
+    active: list[str] = []
+    spelled: list[str] = []
+    for grammar in (reasoning, tools):
+        if grammar:
+            as_text = not isinstance(grammar, Messages) and grammar.spelled
+            (spelled if as_text else active).extend(grammar.markers)
+    unused = [literal for grammar in inert if not isinstance(grammar, Reasoning) for literal in grammar.markers]
+    return Symbols(vocabulary, active, unused, spelled)
+
+
+def _prose(symbols: Symbols, messages: Messages | None) -> dict[int, str]:
+    """What symbols are outside values."""
+    if messages is None:
+        return symbols.prose
+    # markup of calls is framing in tools' bodies only
+    calls = set(messages.tools.markers) - set(messages.framing) if messages.tools else ()
+    return symbols.framing | {ord(symbols.atoms[one]): one for one in calls if one in symbols.atoms}
+
+
+def _openers(symbols: Symbols, tools: Tools | None) -> dict[str, int]:
+    """What begins calls in reasoning, and in content too."""
+    if tools is None:
+        return {}
+    if tools.section:
+        return dict.fromkeys(_alternatives(symbols, tools.section), SECTION)
+    return dict.fromkeys(_alternatives(symbols, tools.call), CALL)
+
+
+def _in_content(symbols: Symbols, spans: Reasoning | None, tools: Tools | None) -> dict[str, int]:
+    """Markers of content that do not begin calls. spans: reasoning that has an end."""
+    found = dict.fromkeys(symbols.compile_all(tools.noise), NOISE) if tools else {}
+    if spans is None:
+        return found
+    closes = _alternatives(symbols, spans.close)
+    found |= dict.fromkeys([close for close in closes if SYMBOL.search(close)], NOISE)
+    found |= dict.fromkeys(symbols.compile_all((*spans.noise, *spans.ends)), NOISE)
+    found |= dict.fromkeys(symbols.compile_all(spans.wrap), WRAP)
+    if spans.newlines:
+        found |= {"\\n": NEWLINE, "\\(": MATH, "\\[": MATH, "\\)": PROSE, "\\]": PROSE}
+    if spans.reopen:
+        found |= dict.fromkeys(_alternatives(symbols, spans.open), OPEN_REASONING)
+    return found
+
+
+def _after_call(symbols: Symbols, tools: Tools | None) -> dict[str, int]:
+    """What may stand right behind a call and is dropped there: closers may come once too often."""
+    tail = (*tools.tail, tools.section_close, tools.close) if tools else ()
+    return dict.fromkeys(symbols.compile_all(tail), NOISE)
+
+
+def _at_end(part: Any) -> Any:
+    if isinstance(part, Markers):
+        return part.at_end()
+    if isinstance(part, TextRegion | HeaderMarkers | ParamMarkers | Framing):
+        return replace(part, **{field.name: _at_end(getattr(part, field.name)) for field in fields(part)})
+    return part
 
 
 class Compiled:
@@ -200,10 +456,7 @@ class Compiled:
         """The same for the end of the output, where a literal that might have become a longer one is itself."""
         twin = copy(self)
         for name, value in vars(self).items():
-            if isinstance(value, Markers) and value.extended:
-                setattr(twin, name, Markers(value.literals, ending=True))
-            elif isinstance(value, TextRegion) and value.markers.extended:
-                setattr(twin, name, value.at_end())
+            setattr(twin, name, _at_end(value))
         return twin
 
     def __init__(
@@ -216,176 +469,75 @@ class Compiled:
         forced: str = "",
     ) -> None:
         """inert: configured grammars that do not run for this request; forced: form of a generic forced call."""
+        self.vocabulary = vocabulary
         self.forced = forced
         self.reasoning = reasoning
-        self.tools = tools
         self.messages = messages
-        active: list[str] = []
-        spelled: list[str] = []
-        if reasoning:
-            (spelled if reasoning.spelled else active).extend(reasoning.markers)
+        self.tools = tools = messages.tools if messages else tools
+        self.symbols = symbols = _symbols(vocabulary, reasoning, messages or tools, inert)
+        self.prose = _prose(symbols, messages)
+        self._compile_text(None if reasoning and reasoning.inline else reasoning, tools)
+        around = CallMarkers.of(symbols, tools, messages)
+        self.call, self.close, self.section, self.section_close, self.boundaries = around
+        self._compile_calls(tools, around)
+        self.framing = None
         if messages:
-            active += messages.markers
-            self.tools = tools = messages.tools
-        elif tools:
-            (spelled if tools.spelled else active).extend(tools.markers)
-        unused: list[str] = []
-        for grammar in inert:
-            if isinstance(grammar, Tools | Messages):
-                unused += grammar.markers
-        self.vocabulary = vocabulary
-        self.symbols = symbols = Symbols(vocabulary, active, unused, spelled)
-        lit = symbols.compile
-        self.prose = symbols.framing if messages else symbols.prose
-        if messages and messages.tools:  # markup of calls is framing in tools' bodies only
-            calls = set(messages.tools.markers) - set(messages.framing)
-            self.prose = symbols.framing | {ord(symbols.atoms[one]): one for one in calls if one in symbols.atoms}
+            tool_body = IN_SECTION if self.section else self.call_region
+            self.framing = Framing.of(symbols, messages, self.boundaries, tool_body)
+        self.value_ends = frozenset(self.boundaries if messages else self.call)
+        self.regions = self._regions()
 
-        # --- text regions -------------------------------------------------------------------------------------------
-        openers: dict[str, int] = {}
-        bare: dict[str, int] = {}
-        if tools:
-            if tools.section:
-                openers = dict.fromkeys(_alternatives(symbols, tools.section), SECTION)
-            else:
-                openers = dict.fromkeys(_alternatives(symbols, tools.call), CALL)
-            if tools.bare and tools.section:
-                bare = dict.fromkeys(map(lit, tools.call), CALL)
-        self.opens: list[str] = []
-        self.closes: list[str] = []
-        self.ends: list[str] = []
-        in_reasoning: dict[str, int] = {}
-        in_content: dict[str, int] = {}
-        at_start: dict[str, int] = {}
-        if reasoning and not reasoning.inline:
-            self.opens = _alternatives(symbols, reasoning.open)
-            self.closes = _alternatives(symbols, reasoning.close)
-            self.ends = [lit(literal) for literal in reasoning.ends]
-            in_reasoning |= dict.fromkeys(self.opens, SWALLOW)
-            in_reasoning |= dict.fromkeys([*self.closes, *self.ends], CLOSE_REASONING)
-            if tools and (reasoning.tool_ends or tools.ends_reasoning):
-                in_reasoning |= openers
-            in_content |= dict.fromkeys([c for c in self.closes if SYMBOL.search(c)], NOISE)
-            in_content |= dict.fromkeys([lit(literal) for literal in (*reasoning.noise, *reasoning.ends)], NOISE)
-            in_content |= dict.fromkeys(map(lit, reasoning.wrap), WRAP)
-            if reasoning.newlines:
-                in_content |= {"\\n": NEWLINE, "\\(": MATH, "\\[": MATH, "\\)": PROSE, "\\]": PROSE}
-            opening = dict.fromkeys(self.opens, OPEN_REASONING)
-            at_start |= opening
-            if reasoning.reopen:
-                in_content |= opening
-        if tools:
-            in_content = dict.fromkeys(map(lit, tools.noise), NOISE) | in_content
-        in_content = in_content | openers | bare
+    def _compile_text(self, spans: Reasoning | None, tools: Tools | None) -> None:
+        """Text regions. spans: reasoning that has an end."""
+        symbols = self.symbols
+        self.opens = _alternatives(symbols, spans.open) if spans else ()
+        self.closes = _alternatives(symbols, spans.close) if spans else ()
+        self.ends = symbols.compile_all(spans.ends) if spans else ()
+        self.label = self.reasoning.label + "\n" if self.reasoning and self.reasoning.label else ""
+        self.gap = tools.gap if tools else "strip" if self.reasoning and self.reasoning.wrap else "keep"
+        openers = _openers(symbols, tools)
+        in_reasoning = dict.fromkeys(self.opens, SWALLOW) | dict.fromkeys((*self.closes, *self.ends), CLOSE_REASONING)
+        if spans and tools and (spans.tool_ends or tools.ends_reasoning):
+            in_reasoning |= openers
+        bare = dict.fromkeys(symbols.compile_all(tools.call), CALL) if tools and tools.section and tools.bare else {}
+        in_content = _in_content(symbols, spans, tools) | openers | bare
+        after_call = _after_call(symbols, tools)
         self.in_reasoning = TextRegion.of(in_reasoning)
         self.in_content = TextRegion.of(in_content)
-        self.at_start = TextRegion.of(in_content | at_start)
-        tail: tuple[str, ...] = tools.tail if tools else ()
-        if tools and (bare or isinstance(tools.arguments, Python)):
-            tail += (tools.section_close, tools.close)
-        after_call = {lit(literal): NOISE for literal in tail if literal}
-        self.after_bare = TextRegion.of(in_content | after_call) if after_call else None
-        self.label = reasoning.label + "\n" if reasoning and reasoning.label else ""
-        self.gap = tools.gap if tools else "strip" if reasoning and reasoning.wrap else "keep"
+        self.at_start = TextRegion.of(in_content | dict.fromkeys(self.opens, OPEN_REASONING))
+        self.after_call = TextRegion.of(in_content | after_call) if after_call else None
 
-        # --- calls --------------------------------------------------------------------------------------------------
-        self.call = _alternatives(symbols, tools.call) if tools else []
-        self.section = _alternatives(symbols, tools.section) if tools else []
-        self.close = lit(tools.close) if tools else ""
-        self.section_close = lit(tools.section_close) if tools else ""
-        self.boundaries: list[str] = []
-        if messages:
-            self.boundaries = [lit(one) for one in (*messages.ends, messages.start, messages.channel) if one]
-            self.boundaries += [lit(literal) for literal, _ in messages.kinds]
-        self.in_section = Markers([*self.call, self.section_close, *self.section, self.close, *self.boundaries])
-        self.after_call = self.in_section
+    def _compile_calls(self, tools: Tools | None, around: CallMarkers) -> None:
+        """Calls and their arguments."""
+        symbols = self.symbols
+        self.arguments = arguments = tools.arguments if tools else None
+        self.in_section = Markers(
+            (*around.call, around.section_close, *around.section, around.close, *around.boundaries)
+        )
         header = tools.header if tools else None
-        self.header = header
-        self.header_pattern = re.compile(header.pattern, re.DOTALL) if header else None
-        self.header_end = Markers(map(lit, (*header.until, *header.keep)) if header else ())
-        self.header_keep = frozenset(map(lit, header.keep)) if header else frozenset()
-        self.header_abort = Markers([c for c in (self.close, self.section_close, *self.call, *self.boundaries) if c])
-
-        arguments = tools.arguments if tools else None
-        self.members = arguments if isinstance(arguments, Members) else tools.or_members if tools else None
-        named = isinstance(arguments, Members)
-        self.call_region = MEMBERS if named else PYTHON if isinstance(arguments, Python) else HEADER
-        self.content_region = JSON if forced == "object" else CONTENT
-        self.undecided_section = bool(tools and tools.strict)
-        self.undecided_call = bool(tools and ((named and tools.call) or tools.or_members or (header and header.clean)))
+        self.header = HeaderMarkers.of(symbols, header, around) if header else None
         self.or_members = tools.or_members if tools else None
+        named = isinstance(arguments, Members)
+        self.members = arguments if isinstance(arguments, Members) else self.or_members
         self.first_of_members = "[{" if self.members and self.members.array and not self.members.opened else "{"
+        self.call_region = MEMBERS if named else PYTHON if isinstance(arguments, Python) else HEADER
+        self.content_region = JSON if self.forced == "object" else CONTENT
+        self.undecided_section = bool(tools and tools.strict)
+        self.undecided_call = bool((named and around.call) or self.or_members or (header and header.clean))
         self.unmarked = ""
         if tools and tools.unmarked:
             self.unmarked = "[" if isinstance(arguments, Python) else self.first_of_members
-        if forced == "list":
+        if self.forced == "list":
             self.unmarked = "["
-        self.value_ends = frozenset(self.call)
+        self.params = ParamMarkers.of(symbols, arguments, around) if isinstance(arguments, Params) else None
+        self.lead = symbols.compile(arguments.lead) if isinstance(arguments, Json) else ""
+        self.id_ends = not isinstance(arguments, Json) or arguments.id_ends
+        self.delimiter = symbols.compile(arguments.delimiter) if isinstance(arguments, Literals) else ""
+        self.decoded = isinstance(arguments, Literals) and arguments.decoded
+        self.string_end = Markers((self.delimiter,))
+        self.prefix = symbols.compile(arguments.prefix) if isinstance(arguments, Elements) else ""
 
-        # --- values -------------------------------------------------------------------------------------------------
-        self.params = arguments if isinstance(arguments, Params) else None
-        if self.params:
-            params = self.params
-            self.param_open = lit(params.open)
-            self.param_until = lit(params.until)
-            self.param_close = lit(params.close)
-            self.value_open = lit(params.value_open)
-            self.param_pattern = re.compile(params.pattern, re.DOTALL)
-            outer = [self.close, self.section_close, *self.section, *self.call, *self.boundaries]
-            self.in_params = Markers([self.param_open, *outer])
-            self.key_end = Markers([self.param_until])
-            self.type_open = lit(params.type_open)
-            self.type_close = lit(params.type_close)
-            self.to_value = Markers([self.value_open, self.close, self.param_open, self.type_open])
-            candidates = [self.param_close, CDATA] if params.xml else [self.param_close]
-            if params.implicit != "never":
-                candidates.append(self.close)
-            if params.restart:
-                candidates.append(self.param_open)
-            self.in_value = Markers(candidates)
-            firsts = "".join(re.escape(char) for char in sorted({c[0] for c in candidates}))
-            firsts += (" " if params.trim == "strip" else "") + (r"\]&" if params.xml else "")
-            self.value_stop = re.compile(rf'[{firsts}\ud800-\udfff\n"\\\x00-\x1f]')
-            self.after_value = tuple(c for c in (self.param_open, self.close, self.section_close) if c)
-            self.after_close = tuple(c for c in ([self.section_close] if self.section_close else self.call) if c)
-            if params.implicit == "anywhere":
-                self.after_close = tuple(dict.fromkeys((*self.after_close, *self.call)))
-        self.delimiter = lit(getattr(arguments, "delimiter", ""))
-        self.lead = lit(arguments.lead) if isinstance(arguments, Json) else ""
-        self.prefix = lit(arguments.prefix) if isinstance(arguments, Elements) else ""
-        self.decoded = bool(getattr(arguments, "decoded", False))
-        self.string_end = Markers([self.delimiter])
-
-        self.regions = self._regions(arguments)
-
-        # --- messages -----------------------------------------------------------------------------------------------
-        if messages:
-            self.start = lit(messages.start)
-            self.channel = lit(messages.channel)
-            self.message = lit(messages.message)
-            self.constrain = lit(messages.constrain)
-            self.body_ends = [lit(literal) for literal in messages.ends]
-            self.tool_body = IN_SECTION if self.section else self.call_region
-            self.bodies = {
-                "reasoning": BODY_REASONING,
-                "content": BODY_CONTENT,
-                "dropped": BODY_DROPPED,
-                "tools": self.tool_body,
-            }
-            self.recipients = {recipient: self.bodies[what] for recipient, what in messages.recipients}
-            self.kinds = {lit(literal): self.bodies[what] for literal, what in messages.kinds}
-            self.value_ends = frozenset(self.boundaries)
-            self.in_body = Markers(self.boundaries)
-            self.in_header = Markers([self.message, self.start, *self.body_ends])
-            self.between = Markers([*self.boundaries, self.message])
-        self.headless = self.headless_begin = NOTHING
-        if messages and messages.headless:
-            name = rf"[\w.\-]{{1,{MAX_RECIPIENT}}}"
-            begins = "|".join(re.escape(self.message[:n]) for n in range(len(self.message)))
-            self.headless = re.compile(rf" to={name}{re.escape(self.message)}")
-            self.headless_begin = re.compile(rf"(?: to={name}(?:{begins})| to=| to| t| )\Z")
-
-    def _regions(self, arguments: Arguments | None) -> frozenset[int]:
+    def _regions(self) -> frozenset[int]:
         """Regions that an output can be in: a state in another one is of another grammar."""
         found = {CONTENT}
         if self.messages is not None:
@@ -394,18 +546,24 @@ class Compiled:
             found |= {REASONING, *([LABEL] if self.label else [])}
         if self.forced:
             found |= {BODY_DROPPED, *([JSON] if self.forced == "object" else [])}
-        if self.tools is not None:
-            found |= {OPENED, IN_SECTION, HEADER, AFTER}
-            if isinstance(arguments, Json) or (self.params and self.params.json_body):
+        if self.tools is None:
+            return frozenset(found)
+        found |= {IN_SECTION, AFTER}
+        if self.undecided_section or self.undecided_call:
+            found.add(OPENED)
+        if self.header is not None:
+            found.add(HEADER)
+        if self.members is not None:
+            found.add(MEMBERS)
+        match self.arguments:
+            case Json():
                 found.add(JSON)
-            if self.members is not None:
-                found.add(MEMBERS)
-            if self.params is not None:
-                found |= {PARAMS, KEY, TO_VALUE, VALUE}
-            if self.delimiter:
+            case Params(json_body=json_body):
+                found |= {PARAMS, KEY, TO_VALUE, VALUE, *([JSON] if json_body else [])}
+            case Literals():
                 found.add(LITERALS)
-            if isinstance(arguments, Python):
+            case Python():
                 found.add(PYTHON)
-            if self.prefix:
+            case Elements():
                 found.add(ELEMENTS)
         return frozenset(found)

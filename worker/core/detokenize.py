@@ -115,12 +115,15 @@ def flush(vocabulary: Vocabulary, state: DecodeState) -> tuple[str, DecodeState]
     """What is still undecided when the choice ends, as the tokenizer's decode would write it."""
     if state.unread:
         window = vocabulary.decode(state.window)
-        text = _new_text(window, vocabulary.decode((*state.window, *state.unread)))
+        text = new_text(window, vocabulary.decode((*state.window, *state.unread)))
         return text, DecodeState(window=(*state.window, *state.unread)[-WINDOW_IDS:])
     if not (state.held or state.pending):
         return "", state
-    text = state.held + state.pending.decode("utf-8", _errors(vocabulary))
-    return text, _replace(state, held="", pending=b"")
+    if vocabulary.kind == "byte_fallback":  # one U+FFFD for each byte; UTF-8 decoding writes one for several
+        rest = REPLACEMENT * len(state.pending)
+    else:
+        rest = state.pending.decode("utf-8", "replace")
+    return state.held + rest, _replace(state, held="", pending=b"")
 
 
 def check(vocabulary: Vocabulary, state: DecodeState) -> None:
@@ -157,10 +160,6 @@ def _begins_a_character(data: bytes) -> bool:
         return codecs.utf_8_decode(data, "strict", False) == ("", 0)
     except UnicodeDecodeError:
         return False
-
-
-def _errors(vocabulary: Vocabulary) -> str:
-    return "derender.one_per_byte" if vocabulary.kind == "byte_fallback" else "replace"
 
 
 def _decode(vocabulary: Vocabulary, state: DecodeState, ids: Sequence[int]) -> tuple[str, DecodeState]:
@@ -228,14 +227,14 @@ def _decode_window(vocabulary: Vocabulary, state: DecodeState, ids: Iterable[int
         whole = vocabulary.decode((*window, *unread))
         if (whole == before or whole.endswith(REPLACEMENT)) and len(unread) <= MAX_UNREAD_IDS:
             continue
-        parts.append(_new_text(before, whole))
+        parts.append(new_text(before, whole))
         window, unread = (*window, *unread)[-WINDOW_IDS:], ()
         before = vocabulary.decode(window)
     return "".join(parts), DecodeState(window=window, unread=unread)
 
 
-def _new_text(before: str, whole: str) -> str:
-    """Text after what was said before; a decoder that rewrites its past repeats it rather than lose what is new."""
+def new_text(before: str, whole: str) -> str:
+    """Text of `whole` after what was said `before`; where they part, what differs is said again, not lost."""
     return whole[len(commonprefix([before, whole])) :]  # noqa: RUF071 - of strings, not of paths
 
 

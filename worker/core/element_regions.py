@@ -11,9 +11,10 @@ import re
 from collections.abc import Mapping
 from json.encoder import encode_basestring
 from typing import Any
-from zlib import crc32
 
-from worker.core.coerce import ARRAY, OBJECT, STRING, convert, dump, parameter_types, schema_types
+from worker.core.coerce import ARRAY, OBJECT, STRING, convert, dump, parameter_types, property_schema, schema_types
+from worker.core.compiled import partial
+from worker.core.object_writer import is_new, write_end, write_key
 from worker.core.run import Run
 from worker.core.run_constants import (
     AFTER,
@@ -21,13 +22,11 @@ from worker.core.run_constants import (
     GOOD,
     MAX_ELEMENTS,
     MAX_HEADER,
-    MAX_KEYS,
     MAX_VALUE,
     MUTE,
     SKIPPING,
     SPACE,
     STREAMING,
-    WROTE,
 )
 
 _TAG = re.compile(r"<(/?)([^<>\s/]{1,256})>")
@@ -44,7 +43,7 @@ def elements(run: Run) -> bool:
     while True:
         begin = buf.find(c.prefix, run.pos)
         if begin < 0:
-            stop = len(buf) - _partial(buf, run.pos, c.prefix)
+            stop = partial(buf, run.pos, c.prefix)
             _collect(run, buf[run.pos : stop])
             return run.wait(stop)
         _collect(run, buf[run.pos : begin])
@@ -70,7 +69,7 @@ def _string(run: Run) -> bool:
     """A string is written as it comes: only its own closer ends it. False: it goes on."""
     closer = f"{run.c.prefix}</{run.key}>"
     end = run.buf.find(closer, run.pos)
-    stop = end if end >= 0 else len(run.buf) - _partial(run.buf, run.pos, closer)
+    stop = end if end >= 0 else partial(run.buf, run.pos, closer)
     run.write(encode_basestring(run.literal(run.buf[run.pos : stop]))[1:-1])
     if end < 0:
         return run.wait(stop)
@@ -79,12 +78,6 @@ def _string(run: Run) -> bool:
     run.flags &= ~STREAMING
     run.key = run.raw = ""
     return True
-
-
-def _partial(buf: str, pos: int, prefix: str) -> int:
-    """Length of the longest end of buf[pos:] that is a proper beginning of the prefix."""
-    longest = min(len(prefix) - 1, len(buf) - pos)
-    return next((n for n in range(longest, 0, -1) if buf.endswith(prefix[:n])), 0)
 
 
 def _collect(run: Run, text: str) -> None:
@@ -123,28 +116,21 @@ def _tag(run: Run, tag: re.Match[str]) -> bool:
 def _begin(run: Run, key: str) -> None:
     """A parameter begins: one whose schema says string, and nothing else, streams."""
     run.key, run.value = key, ""
-    digest = crc32(key.encode("utf-8", "surrogatepass"))
-    if digest in run.seen or len(run.seen) >= MAX_KEYS:
+    if not is_new(run, key):
         run.flags |= SKIPPING
         return
-    run.seen = (*run.seen, digest)
     if parameter_types(run.request.schemas.get(run.name), key) == STRING:
-        _write_key(run)
+        write_key(run, run.literal(key))
         run.write('"')
         run.flags |= STREAMING
-
-
-def _write_key(run: Run) -> None:
-    run.write((", " if run.flags & WROTE else "{") + f"{dump(run.literal(run.key))}: ")
-    run.flags |= WROTE
 
 
 def _write(run: Run) -> None:
     if not run.flags & (SKIPPING | BAD):
         parameters = run.request.schemas.get(run.name)
-        schema = _property(parameters, run.key)
+        schema = property_schema(parameters, run.key)
         value = _value(run.literal(run.value), run.literal(run.c.prefix), schema, parameters)
-        _write_key(run)
+        write_key(run, run.literal(run.key))
         run.write(value)
     run.flags &= ~SKIPPING
     run.key = run.value = ""
@@ -153,16 +139,11 @@ def _write(run: Run) -> None:
 def _end(run: Run, closed: bool) -> bool:
     """The call's closer, or something that cannot stand in a call: a closer right after that comes too late."""
     if closed and not run.flags & (MUTE | BAD):
-        run.write("}" if run.flags & WROTE else "{}")
+        write_end(run)
         run.flags |= GOOD
     run.raw = run.value = run.key = ""
     run.region = AFTER
     return True
-
-
-def _property(schema: Any, key: str) -> Any:
-    properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    return properties.get(key) if isinstance(properties, Mapping) else None
 
 
 def _value(text: str, prefix: str, schema: Any, root: Any) -> str:
@@ -178,7 +159,7 @@ def _value(text: str, prefix: str, schema: Any, root: Any) -> str:
         return "[" + ", ".join(_value(inner, prefix, items, root) for _, inner in children) + "]"
     members: dict[str, list[str]] = {}
     for key, inner in children:
-        members.setdefault(key, []).append(_value(inner, prefix, _property(schema, key), root))
+        members.setdefault(key, []).append(_value(inner, prefix, property_schema(schema, key), root))
     if loose.strip(SPACE):
         key = "$text"
         while key in members:

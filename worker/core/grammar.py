@@ -30,9 +30,9 @@ def _literals(owner: str, field: str, literals: Iterable[str]) -> None:
             raise GrammarError(f"{owner}.{field}: {literal!r} has outer whitespace; write {literal.strip()!r}")
 
 
-def _apart(owner: str, literals: Iterable[str]) -> None:
+def apart(owner: str, literals: Iterable[str]) -> None:
     """Markers of one region must not contain each other, or a match would depend on where a chunk ends."""
-    unique = list(dict.fromkeys(literals))
+    unique = [literal for literal in dict.fromkeys(literals) if literal]
     for one in unique:
         for other in unique:
             if one is not other and one in other:
@@ -103,7 +103,7 @@ class Reasoning:
             raise GrammarError('Reasoning: without open, reasoning is never entered; write start="reasoning"')
         if self.inline and (self.open or self.start == "content"):
             raise GrammarError("Reasoning.inline: nothing is told apart then; leave open and start out")
-        _apart("Reasoning", (*self.open, *self.close, *self.ends, *self.wrap))
+        apart("Reasoning", (*self.open, *self.close, *self.ends, *self.wrap, *self.noise))
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -318,10 +318,17 @@ class Tools:
             raise GrammarError("Tools.unmarked: only Members or Python can be told from text without an opener")
         if self.tentative and not isinstance(self.arguments, Members):
             raise GrammarError("Tools.tentative: only Members can be told from text after an opener; leave it out")
-        openers = (*(self.section or self.call), *(self.call if self.bare else ()))
-        _apart("Tools", dict.fromkeys(openers))
-        if self.section:
-            _apart("Tools", (*self.call, self.section_close))
+        outer = (*self.call, *self.section, self.close, self.section_close)
+        apart("Tools", outer)
+        apart("Tools", (*self.call, *self.section, *self.noise))
+        for end in (*self.header.until, *self.header.keep) if self.header else ():
+            # the other way round is usual, `>` in a closer, and told by what stands before it
+            for literal in outer:
+                if literal and literal in end and literal != end:
+                    raise GrammarError(f"Tools.header: {literal!r} is part of {end!r}; write what tells them apart")
+        if isinstance(self.arguments, Params):
+            params = self.arguments
+            apart("Params", (params.open, params.close, params.value_open, params.type_open, *outer))
 
     @property
     def markers(self) -> tuple[str, ...]:

@@ -35,7 +35,8 @@ from worker.core.detokenize import START, decode_pieces, flush, seed
 from worker.core.errors import GrammarError, RequestError
 from worker.core.json_regions import ARGUMENTS
 from worker.core.model import Limits, Model, ParserConfig
-from worker.core.step import PreparedRequest, derender_step, prepare
+from worker.core.prepare import PreparedRequest, prepare
+from worker.core.step import derender_step
 
 REGIONS = {
     regions.REASONING: "reasoning",
@@ -244,11 +245,9 @@ class _Output:
     def __init__(self, request: PreparedRequest, events: Sequence[_Event], prompt: int) -> None:
         self.request = request
         self.vocabulary = request.model.vocabulary
-        ids = request.prompt_ids(prompt)
-        if ids is None and events:
-            ids = events[0][0].prompt_token_ids
+        ids = request.prompt_ids(prompt, events[0][0].prompt_token_ids if events else None)
         parsed = request.parser is not None
-        self.decode = seed(self.vocabulary, ids, skip_special=request.skip_special and not parsed, parsed=parsed)
+        self.decode = seed(self.vocabulary, ids, skip_special=request.skip_special, parsed=parsed)
         self.text = ""
         self.owner: list[int] = []
         self.kind: list[Kind] = []

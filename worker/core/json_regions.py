@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from worker.core.coerce import dump, json_string
 from worker.core.compiled import SYMBOL
-from worker.core.grammar import Json, Members
+from worker.core.grammar import Members
 from worker.core.json_scan import DONE, JsonScan
 from worker.core.json_scan import VALUE as JSON_VALUE
 from worker.core.run import Run
@@ -57,8 +57,6 @@ def object_(run: Run) -> bool:
     """Arguments that are one JSON object, passed on as written."""
     c = run.c
     buf = run.buf
-    arguments = c.tools.arguments if c.tools else None
-    options = arguments if isinstance(arguments, Json) else Json(id_ends=True)
     if not run.flags & WROTE:
         start = run.pos
         char = run.skip_space()
@@ -89,7 +87,7 @@ def object_(run: Run) -> bool:
         else:
             run.flags = (run.flags | MUTE) & ~GOOD
             return _over(run)
-    end = _limit(run) if options.id_ends else len(buf)
+    end = _limit(run) if c.id_ends else len(buf)
     scan = run.scanner()
     out: list[str] = []
     run.pos = scan.feed(buf, run.pos, end, out)
@@ -118,7 +116,7 @@ def _limit(run: Run) -> int:
 def _closer(run: Run) -> bool | None:
     """Whether a closer of the call stands here (a body without anything means no arguments); None: maybe."""
     c = run.c
-    closers = c.body_ends if c.messages is not None else [c.close] if c.close else []
+    closers = c.framing.ends if c.framing is not None else (c.close,) if c.close else ()
     rest = run.buf[run.pos : run.pos + MAX_HEADER]
     if any(rest.startswith(closer) for closer in closers):
         return True
@@ -177,13 +175,16 @@ def _members(run: Run, shape: Members) -> bool:
             if phase == ARGUMENTS and run.flags & OPEN:
                 for part in out:
                     run.write(part)
+                if scan.done:
+                    _value_done(run, shape)
+                    return True
             elif phase in (ARGUMENTS, TEXT):
                 run.value += run.literal(text)
                 if len(run.value) > MAX_VALUE:
                     run.value = ""
                     run.flags |= BAD if phase == TEXT else MUTE
             elif phase == SKIP:
-                run.key = (run.key + text)[:8]
+                run.key = (run.key + text)[:8]  # enough to tell null from anything else
             else:
                 run.key += text
                 if len(run.key) > MAX_HEADER:
@@ -361,10 +362,11 @@ def _object_done(run: Run) -> bool:
 
 
 def finish_members(run: Run) -> None:
-    """End of the output inside an undecided object: text, unless it was cut while the name was being written."""
+    """End of the output inside an undecided object: text, unless it was cut behind an opener or in the name."""
     if run.flags & UNDECIDED:
         named = run.phase == NAME or (run.phase in (COLON, VALUE) and run.c.members and run.key in run.c.members.name)
-        if run.reason == "length" and named:
+        held = run.raw.lstrip(SPACE)
+        if run.reason == "length" and (named or any(held.startswith(opener) for opener in run.c.call)):
             return
         _release(run, "")
 

@@ -16,7 +16,7 @@ _ESCAPE = 16
 
 MAX_DEPTH = 256
 
-_STRING_STOP = re.compile(r'["\\\x00-\x1f]')
+_STRING_RUN = re.compile(r'[^"\\\x00-\x1f]*+(?:\\["\\/bfnrt][^"\\\x00-\x1f]*+)*+')
 _SPACE = re.compile(r"[ \t\r\n]*")
 _SCALAR_RUN = re.compile(r"[0-9A-Za-z+.\-]*")
 _SCALAR = re.compile(r"(?:-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null)\Z")
@@ -65,12 +65,13 @@ class JsonScan:
                 if mode >= _ESCAPE:
                     pos = self._escaped(buf, pos)
                     continue
-                match = _STRING_STOP.search(buf, pos, end)
-                if match is None:
-                    pos = end
+                run = _STRING_RUN.match(buf, pos, end)
+                assert run is not None
+                pos = run.end()
+                if pos == end:
                     break
-                pos = match.end()
-                char = match.group()
+                char = buf[pos]
+                pos += 1
                 if char == '"':
                     self.mode = COLON if mode == KEY_STRING else NEXT if self.stack else DONE
                     if self.mode == DONE:

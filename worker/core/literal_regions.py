@@ -8,12 +8,7 @@ from json.encoder import encode_basestring
 from worker.core.coerce import dump, json_or_string, number_text
 from worker.core.json_scan import MAX_DEPTH
 from worker.core.run import Run
-from worker.core.run_constants import (
-    AFTER,
-    GOOD,
-    MAX_HEADER,
-    MAX_VALUE,
-)
+from worker.core.run_constants import AFTER, GOOD, MAX_HEADER, MAX_VALUE
 
 KEY, KEY_TEXT, COLON, VALUE, STRING, BARE, NEXT, FIRST_VALUE, KEY_STRING = range(9)
 _BARE_STOP = re.compile(r"[,}\]]")
@@ -57,8 +52,8 @@ def literals(run: Run) -> bool:
                 run.write(json_or_string(run.literal(run.value)) if c.decoded else '"')
                 run.value = ""
                 run.phase = NEXT
-            else:
-                run.phase = COLON
+                return True
+            run.phase = COLON
             continue
         if phase in (KEY_TEXT, BARE):
             match = (_KEY_STOP if phase == KEY_TEXT else _BARE_STOP).search(buf, run.pos)

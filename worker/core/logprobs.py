@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from math import isfinite
-from os.path import commonprefix
 
 from schemas.generate import MAX_TOKEN_ID, GenerateLogprob, GenerateLogprobEntry, GenerateLogprobs
 from schemas.openai import ChatLogprobs, CompletionLogprobs, TokenLogprob, TopLogprob
+from worker.core.detokenize import new_text
 from worker.core.errors import SchemaError
 from worker.core.vocabulary import REPLACEMENT, Vocabulary
 
@@ -61,7 +61,7 @@ def _repair(vocabulary: Vocabulary, id_: int, context: Sequence[int]) -> str:
         while complete and vocabulary.decode((left[complete - 1],)).endswith(REPLACEMENT):
             complete -= 1
         said = vocabulary.decode(left[:complete])
-        return whole[len(commonprefix([said, whole])) :]  # noqa: RUF071 - of strings, not of paths
+        return new_text(said, whole)
     return ""
 
 
@@ -71,22 +71,20 @@ def chat_logprobs(
     """keep: number of candidates that go out, in the engine's order; None: all."""
     if logprobs.content is None:
         return ChatLogprobs(None)
-    ids = list(context)
+    before = tuple(context)
     result: list[TokenLogprob] = []
     for entry in logprobs.content:
         sampled = token_id(entry)
-        text, data = resolve(vocabulary, sampled, ids[-CONTEXT_IDS:])
-        top = [
-            TopLogprob(*_named(resolve(vocabulary, token_id(candidate), ids[-CONTEXT_IDS:]), finite(candidate.logprob)))
-            for candidate in (entry.top_logprobs or ())[:keep]
-        ]
+        text, data = resolve(vocabulary, sampled, before)
+        top = [_candidate(vocabulary, one, before) for one in (entry.top_logprobs or ())[:keep]]
         result.append(TokenLogprob(text, finite(entry.logprob), data, top))
-        ids.append(sampled)
+        before = (*before, sampled)[-CONTEXT_IDS:]
     return ChatLogprobs(result)
 
 
-def _named(resolved: Resolved, logprob: float) -> tuple[str, float, list[int] | None]:
-    return resolved[0], logprob, resolved[1]
+def _candidate(vocabulary: Vocabulary, candidate: GenerateLogprob, context: Sequence[int]) -> TopLogprob:
+    text, data = resolve(vocabulary, token_id(candidate), context)
+    return TopLogprob(text, finite(candidate.logprob), data)
 
 
 def completion_logprobs(
@@ -94,16 +92,16 @@ def completion_logprobs(
 ) -> tuple[CompletionLogprobs, int]:
     """The flat lists and the next `text_offset`; offset: code points of all tokens before."""
     result = CompletionLogprobs([], [], [], [])
-    ids = list(context)
+    before = tuple(context)
     for entry in logprobs.content or ():
         sampled = token_id(entry)
-        text, _ = resolve(vocabulary, sampled, ids[-CONTEXT_IDS:])
+        text, _ = resolve(vocabulary, sampled, before)
         result.text_offset.append(offset)
         result.token_logprobs.append(finite(entry.logprob))
         result.tokens.append(text)
-        result.top_logprobs.append(_candidates(vocabulary, entry, ids[-CONTEXT_IDS:], keep))
+        result.top_logprobs.append(_candidates(vocabulary, entry, before, keep))
         offset += len(text)
-        ids.append(sampled)
+        before = (*before, sampled)[-CONTEXT_IDS:]
     return result, offset
 
 

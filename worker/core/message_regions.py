@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from worker.core.compiled import NOTHING
+from worker.core.compiled import SYMBOL, Framing
 from worker.core.json_scan import VALUE as JSON_VALUE
 from worker.core.run import Run
 from worker.core.run_constants import (
@@ -27,15 +27,21 @@ _RECIPIENT = re.compile(r"\bto=([^\s<\ud800-\udfff]+)")
 _WORD = re.compile(r"\s*([A-Za-z_]+)")
 
 
+def _framing(run: Run) -> Framing:
+    framing = run.c.framing
+    assert framing is not None
+    return framing
+
+
 def header(run: Run) -> bool:
     """A message's header, up to the literal that begins the body."""
-    c = run.c
-    match = c.in_header.find(run.buf, run.pos)
+    framing = _framing(run)
+    match = framing.in_header.find(run.buf, run.pos)
     if match is None:
         if run.over(run.pos, MAX_HEADER):
             return _no_header(run, len(run.buf))
         return run.wait(run.pos)
-    if match.group() != c.message:
+    if match.group() != framing.message:
         return _no_header(run, match.start())
     text = run.buf[run.pos : match.start()]
     run.pos = match.end()
@@ -48,7 +54,7 @@ def _no_header(run: Run, stop: int) -> bool:
     text = run.buf[run.pos : stop]
     run.pos = stop
     run.region = BETWEEN if stop < len(run.buf) else BODY_CONTENT
-    if not re.search("[\ud800-\udfff]", text) and not _RECIPIENT.search(text):
+    if not SYMBOL.search(text) and not _RECIPIENT.search(text):
         words = text.strip(SPACE)
         if words and words != "assistant":
             run.say_content(text.removeprefix("assistant"))
@@ -59,13 +65,12 @@ def _no_header(run: Run, stop: int) -> bool:
 
 def body_of(run: Run, header: str) -> int:
     """Region of the body that a header announces; a call's name is kept for its first brace."""
-    c = run.c
-    messages = c.messages
+    messages, framing = run.c.messages, _framing(run)
     assert messages is not None
     recipient = _RECIPIENT.search(header)
     name = recipient[1] if recipient else ""
     if messages.recipients:
-        return c.recipients.get(name, c.tool_body)
+        return framing.recipients.get(name, framing.tool_body)
     if name and name != "assistant":
         if name.startswith(messages.prefix):
             name = name.removeprefix(messages.prefix)
@@ -75,7 +80,7 @@ def body_of(run: Run, header: str) -> int:
             return BODY_DROPPED
         run.name, run.mode, run.stack = name, JSON_VALUE, ""
         return JSON
-    _, _, after = header.rpartition(c.channel) if c.channel in header else ("", "", "")
+    after = header.rpartition(framing.channel)[2] if framing.channel in header else ""
     word = _WORD.match(after)
     channel = word[1] if word else ""
     if channel in messages.reasoning:
@@ -97,8 +102,9 @@ def body(run: Run) -> bool:
         reasoning = run.region == BODY_REASONING
         assert c.messages is not None
         if reasoning and c.messages.trim:
+            # what is held of a longer run of whitespace is the same whether it was read at once or not
             kept = run.pos + len(run.buf[run.pos : stop].rstrip(SPACE))
-            stop = kept if match or stop - kept <= MAX_SPACE else stop
+            stop -= (stop - kept) % (MAX_SPACE + 1)
         text = run.prose(run.buf[run.pos : stop])
         fresh = not run.flags & (SEEN_REASONING if reasoning else SEEN)
         if fresh and not text.strip(SPACE) and len(text) <= MAX_SPACE:
@@ -116,28 +122,31 @@ def body(run: Run) -> bool:
 
 def boundary(run: Run) -> re.Match[str] | None:
     """Where the body ends."""
-    c = run.c
-    match = c.in_body.find(run.buf, run.pos)
-    headless = c.headless.search(run.buf, run.pos)
-    return headless if headless and (match is None or headless.start() < match.start()) else match
+    framing = _framing(run)
+    match = framing.in_body.find(run.buf, run.pos)
+    stop = match.start() if match else len(run.buf)
+    return (framing.headless[0].search(run.buf, run.pos, stop) if framing.headless else None) or match
 
 
 def hold(run: Run) -> int:
     """Where text begins that may become the end of the body; the length of the text if there is none."""
-    c = run.c
-    stop = c.in_body.hold(run.buf, run.pos)
-    begin = c.headless_begin.search(run.buf, max(run.pos, len(run.buf) - MAX_RECIPIENT - len(c.message) - 4))
-    return min(stop, begin.start()) if begin and not run.ending else stop
+    framing = _framing(run)
+    stop = framing.in_body.hold(run.buf, run.pos)
+    if framing.headless is None or run.ending:
+        return stop
+    longest = len(" to=") + MAX_RECIPIENT + len(framing.message)
+    begin = framing.headless[1].search(run.buf, max(run.pos, len(run.buf) - longest))
+    return min(stop, begin.start()) if begin else stop
 
 
 def leave(run: Run, match: re.Match[str]) -> None:
     """The body ended: on to the next header."""
-    c = run.c
-    header = BETWEEN if c.kinds else MESSAGE_HEADER
-    if match.group() in c.body_ends:
+    framing = _framing(run)
+    header = BETWEEN if framing.kinds else MESSAGE_HEADER
+    if match.group() in framing.ends:
         run.pos = match.end()
-        run.region = MESSAGE_HEADER if c.headless is not NOTHING else BETWEEN
-    elif match.group() == c.start:
+        run.region = MESSAGE_HEADER if framing.headless else BETWEEN
+    elif match.group() == framing.start:
         run.pos = match.end()
         run.region = header
     else:
@@ -147,9 +156,9 @@ def leave(run: Run, match: re.Match[str]) -> None:
 
 def between(run: Run) -> bool:
     """After a message: the next header; stray text is content, whitespace is nothing."""
-    c = run.c
-    match = c.between.find(run.buf, run.pos)
-    stop = match.start() if match else c.between.hold(run.buf, run.pos)
+    framing = _framing(run)
+    match = framing.between.find(run.buf, run.pos)
+    stop = match.start() if match else framing.between.hold(run.buf, run.pos)
     text = run.prose(run.buf[run.pos : stop])
     if text.strip(SPACE) or len(text) > MAX_SPACE:
         run.region = BODY_CONTENT
@@ -158,12 +167,12 @@ def between(run: Run) -> bool:
         run.held = text + run.buf[stop:]
         run.pos = len(run.buf)
         return False
-    if match.group() == c.message:  # a body without a header
+    if match.group() == framing.message:  # a body without a header
         run.pos = match.end()
         run.region = BODY_CONTENT
-    elif match.group() in c.kinds:
+    elif match.group() in framing.kinds:
         run.pos = match.end()
-        run.region = c.kinds[match.group()]
+        run.region = framing.kinds[match.group()]
     else:
         leave(run, match)
     return True
@@ -175,8 +184,10 @@ def finish_body(run: Run) -> None:
         text, run.held = run.held, ""
         run.buf, run.pos = text, 0
         # a header that was cut says nothing; text that never was one does, and only the first message has no role
-        cut = run.c.channel and run.c.channel in text
-        if text and not (cut or text.startswith("assistant") or " to=".startswith(text)):
+        channel = _framing(run).channel
+        cut = (channel and channel in text) or text.startswith("assistant")
+        cut = cut or (run.reason == "length" and "assistant".startswith(text))
+        if text and not (cut or " to=".startswith(text)):
             _no_header(run, len(text))
     elif run.region in (BODY_REASONING, BODY_CONTENT):
         text = run.prose(run.held)

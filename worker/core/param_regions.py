@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from json.encoder import encode_basestring
-from zlib import crc32
 
 from worker.core.coerce import (
     CONTAINERS,
@@ -16,12 +15,13 @@ from worker.core.coerce import (
     STRING,
     UNKNOWN,
     convert,
-    dump,
     json_or_string,
     parameter_types,
     schema_types,
 )
-from worker.core.compiled import CDATA, SYMBOL
+from worker.core.compiled import CDATA, FIRST_DROPPED, SYMBOL, ParamMarkers, partial
+from worker.core.json_scan import VALUE as JSON_VALUE
+from worker.core.object_writer import is_new, write_end, write_key
 from worker.core.run import Run
 from worker.core.run_constants import (
     AFTER,
@@ -31,7 +31,6 @@ from worker.core.run_constants import (
     KEY,
     LINE,
     MAX_HEADER,
-    MAX_KEYS,
     MAX_SCALAR_VALUE,
     MAX_SPACE,
     MAX_VALUE,
@@ -57,24 +56,29 @@ _ENTITY_BEGIN = re.compile(r"&(?:#[0-9]{0,7}|#[xX][0-9a-fA-F]{0,6}|[a-z]{0,4})\Z
 MAX_ENTITY = 9
 
 
+def _markers(run: Run) -> ParamMarkers:
+    markers = run.c.params
+    assert markers is not None
+    return markers
+
+
 def params(run: Run) -> bool:
     """Between parameters: the next one, or the end of the call; anything else is dropped."""
-    c = run.c
-    assert c.params is not None
-    if c.params.json_body and not run.flags & (WROTE | HAS_ARGUMENTS):
+    c, markers = run.c, _markers(run)
+    if markers.grammar.json_body and not run.flags & (WROTE | HAS_ARGUMENTS):
         char = run.skip_space()
         if not char:
             return False
         if char == "{":
             run.region, run.flags = JSON, run.flags | WROTE
-            run.mode, run.stack = 0, ""
+            run.mode, run.stack = JSON_VALUE, ""
             return True
         run.flags |= HAS_ARGUMENTS  # looked once
-    match = c.in_params.find(run.buf, run.pos)
+    match = markers.between.find(run.buf, run.pos)
     if match is None:
-        return run.wait(c.in_params.hold(run.buf, run.pos))
+        return run.wait(markers.between.hold(run.buf, run.pos))
     literal = match.group()
-    if literal == c.param_open:
+    if literal == markers.open:
         run.pos = match.end()
         run.region = KEY
         return True
@@ -87,16 +91,15 @@ def params(run: Run) -> bool:
 
 def _end_call(run: Run) -> None:
     if run.flags & OPEN:
-        run.write("}" if run.flags & WROTE else "{}")
+        write_end(run)
     run.end(True)
     run.call_over()
 
 
 def key(run: Run) -> bool:
     """The tag with a parameter's name."""
-    c = run.c
-    assert c.params is not None
-    match = c.key_end.find(run.buf, run.pos)
+    markers = _markers(run)
+    match = markers.key_end.find(run.buf, run.pos)
     if match is None:
         if run.over(run.pos, MAX_HEADER):
             run.region = PARAMS
@@ -104,44 +107,46 @@ def key(run: Run) -> bool:
         return run.wait(run.pos)
     captured = run.literal(run.buf[run.pos : match.start()])
     run.pos = match.end()
-    found = c.param_pattern.fullmatch(captured)
+    found = markers.key.fullmatch(captured)
     name = found["key"].strip() if found else ""
     if found is None or len(name) > MAX_HEADER:
         run.region = PARAMS
         return True
-    if c.params.escapes:
-        name = name.replace("&quot;", '"').replace("&amp;", "&")
+    if markers.grammar.escapes:
+        name = unescape(name)
     run.key = name
     run.kind = _types(run, name, found.groupdict().get("type"))
-    run.region = TO_VALUE if c.value_open else VALUE
-    if not c.type_open:
+    run.region = TO_VALUE if markers.value_open else VALUE
+    if not markers.type_open:
         _begin_value(run)
     return True
 
 
+def unescape(text: str) -> str:
+    """A key or a name as the model means it, where the family escapes them."""
+    return text.replace("&quot;", '"').replace("&amp;", "&")
+
+
 def _types(run: Run, name: str, attribute: str | None) -> int:
-    assert run.c.params is not None
-    if run.c.params.typing == "attribute":
+    grammar = _markers(run).grammar
+    if grammar.typing == "attribute":
         if attribute is None:
-            return STRING if run.c.params.untyped == "string" else BY_JSON
+            return STRING if grammar.untyped == "string" else BY_JSON
         return STRING if attribute in ("true", "string") else BY_JSON
-    if run.c.params.typing == "json":
+    if grammar.typing == "json":
         return BY_JSON
     types = parameter_types(run.request.schemas.get(run.name), name)
-    return BY_JSON if types == UNKNOWN and run.c.params.untyped == "json" else types
+    return BY_JSON if types == UNKNOWN and grammar.untyped == "json" else types
 
 
 def _begin_value(run: Run) -> None:
     """Write the key; a value whose type is a string streams, the others are collected until they can be typed."""
     key, run.key, run.value = run.key, "", ""
-    digest = crc32(key.encode("utf-8", "surrogatepass"))
     run.flags = (run.flags | FRESH) & ~(STREAMING | SKIPPING | LINE)
-    if digest in run.seen or len(run.seen) >= MAX_KEYS:
+    if not is_new(run, key):
         run.flags |= SKIPPING
         return
-    run.seen = (*run.seen, digest)
-    run.write((", " if run.flags & WROTE else "{") + dump(key) + ": ")
-    run.flags |= WROTE
+    write_key(run, key)
     if run.kind in (UNKNOWN, STRING):
         run.flags |= STREAMING
         run.write('"')
@@ -149,21 +154,21 @@ def _begin_value(run: Run) -> None:
 
 def to_value(run: Run) -> bool:
     """Between a key and its value."""
-    c = run.c
-    match = c.to_value.find(run.buf, run.pos)
+    markers = _markers(run)
+    match = markers.to_value.find(run.buf, run.pos)
     if match is None:
-        return run.wait(c.to_value.hold(run.buf, run.pos))
-    if c.type_open:
-        if match.group() == c.type_open:
-            end = run.buf.find(c.type_close, match.end())
+        return run.wait(markers.to_value.hold(run.buf, run.pos))
+    if markers.type_open:
+        if match.group() == markers.type_open:
+            end = run.buf.find(markers.type_close, match.end())
             if end < 0 and not run.over(match.start(), MAX_HEADER):
                 return run.wait(match.start())
             if end >= 0:
                 run.kind = schema_types({"type": run.literal(run.buf[match.end() : end]).strip()})
-            run.pos = end + len(c.type_close) if end >= 0 else match.end()
+            run.pos = end + len(markers.type_close) if end >= 0 else match.end()
             return True
         _begin_value(run)
-    if match.group() == c.value_open:
+    if match.group() == markers.value_open:
         run.pos = match.end()
         run.region = VALUE
     else:  # a key without a value
@@ -174,56 +179,56 @@ def to_value(run: Run) -> bool:
 
 def value(run: Run) -> bool:
     """Inside a value."""
-    c = run.c
-    assert c.params is not None
+    markers = _markers(run)
+    trim, xml = markers.grammar.trim, markers.grammar.xml
     buf = run.buf
     pos = run.pos
     if run.flags & RAW:
         return _verbatim(run)
     if run.flags & FRESH:
-        if c.params.trim == "newline":
+        if trim == "newline":
             if pos == len(buf):
                 return run.wait(pos)
             if buf[pos] == "\n":
                 pos += 1
             run.flags |= LINE
-        elif c.params.trim == "strip":
+        elif trim == "strip":
             if not run.skip_space():
                 return run.wait(len(buf))
             pos = run.pos
         run.flags &= ~FRESH
     search = pos
     while True:
-        match = c.in_value.find(buf, search)
+        match = markers.in_value.find(buf, search)
         if match is None:
-            stop = c.in_value.hold(buf, search)
+            stop = markers.in_value.hold(buf, search)
             break
         if match.group() == CDATA:
-            _say(run, _text(run, buf[pos : match.start()]))
+            _say(run, _text(buf[pos : match.start()], xml))
             run.pos = match.end()
             run.flags |= RAW
             return True
-        verdict = _decide(run, buf, pos, match)
+        verdict = _decide(run, markers, pos, match)
         if verdict == CLOSE:
             stop = match.start()
-            _say(run, _text(run, buf[pos : _trimmed(c.params.trim, buf, pos, stop)]))
-            run.pos = match.end() if match.group() == c.param_close else stop
+            _say(run, _text(buf[pos : _trimmed(trim, buf, pos, stop)], xml))
+            run.pos = match.end() if match.group() == markers.close else stop
             _end_value(run)
             return True
         if verdict == WAIT:
             stop = match.start()
             break
         search = match.start() + 1
-    if c.params.xml:
+    if xml:
         entity = _ENTITY_BEGIN.search(buf, max(pos, stop - MAX_ENTITY), stop)
         stop = entity.start() if entity else stop
-    if c.params.trim == "strip":
+    if trim == "strip":
         stop = _stripped(buf, pos, stop)
     elif stop > pos and buf[stop - 1] == "\n":
         # a newline may belong to the closer, and tells that what follows stands at the start of a line
         stop -= 1
     if stop > pos:
-        _say(run, _text(run, buf[pos:stop]))
+        _say(run, _text(buf[pos:stop], xml))
         run.flags &= ~LINE
     return run.wait(stop)
 
@@ -233,8 +238,7 @@ def _verbatim(run: Run) -> bool:
     buf = run.buf
     end = buf.find(_CDATA_END, run.pos)
     if end < 0:
-        end = len(buf) - next((n for n in (2, 1) if buf.endswith(_CDATA_END[:n])), 0)
-        end = max(end, run.pos)
+        end = partial(buf, run.pos, _CDATA_END)
         _say(run, buf[run.pos : end])
         return run.wait(end)
     _say(run, buf[run.pos : end])
@@ -243,10 +247,9 @@ def _verbatim(run: Run) -> bool:
     return True
 
 
-def _text(run: Run, text: str) -> str:
+def _text(text: str, xml: bool) -> str:
     """Text of a value with its entities decoded, where the family writes XML."""
-    assert run.c.params is not None
-    return _ENTITY.sub(_character, text) if run.c.params.xml and "&" in text else text
+    return _ENTITY.sub(_character, text) if xml and "&" in text else text
 
 
 def _character(match: re.Match[str]) -> str:
@@ -274,22 +277,19 @@ def _stripped(buf: str, pos: int, stop: int) -> int:
     return stop - (stop - keep) % (MAX_SPACE + 1)
 
 
-def _decide(run: Run, buf: str, begin: int, match: re.Match[str]) -> int:
-    """Whether a closer inside a value is one."""
-    c = run.c
-    assert c.params is not None
+def _decide(run: Run, markers: ParamMarkers, begin: int, match: re.Match[str]) -> int:
+    """Whether a closer inside a value, which begins at `begin`, is one."""
+    buf = run.buf
     literal = match.group()
     at_line = buf[match.start() - 1] == "\n" if match.start() > begin else bool(run.flags & LINE)
-    if literal == c.param_open and literal != c.param_close:
-        if not at_line:
-            return TEXT
-        return CLOSE
-    if literal == c.param_close:
-        followers = c.after_value
+    if literal == markers.open and literal != markers.close:
+        return CLOSE if at_line else TEXT
+    if literal == markers.close:
+        followers = markers.after_value
     else:
-        if c.params.implicit == "line" and not at_line:
+        if markers.grammar.implicit == "line" and not at_line:
             return TEXT
-        followers = c.after_close
+        followers = markers.after_close
     space = _SPACES.match(buf, match.end())
     assert space is not None
     after = space.end()
@@ -297,7 +297,7 @@ def _decide(run: Run, buf: str, begin: int, match: re.Match[str]) -> int:
         return TEXT
     if after == len(buf):
         if run.ending:  # an output that was cut may have gone on with the value: only its own closer is sure
-            return TEXT if run.reason == "length" and literal != c.param_close else CLOSE
+            return TEXT if run.reason == "length" and literal != markers.close else CLOSE
         return WAIT
     rest = buf[after:]
     for follower in followers:
@@ -305,7 +305,7 @@ def _decide(run: Run, buf: str, begin: int, match: re.Match[str]) -> int:
             return CLOSE
         if follower.startswith(rest) and not run.ending:
             return WAIT
-    if SYMBOL.match(rest) and rest[0] >= "\ud900":  # a special token the grammar does not know ends the turn
+    if SYMBOL.match(rest) and rest[0] >= FIRST_DROPPED:  # ends the turn
         return CLOSE
     return TEXT
 

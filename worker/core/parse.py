@@ -50,6 +50,7 @@ from worker.core.run_constants import (
     JSON,
     KEY,
     LABEL,
+    LARGE_SLICE,
     LINE,
     LITERALS,
     LONG,
@@ -70,6 +71,7 @@ from worker.core.run_constants import (
     TO_VALUE,
     UNDECIDED,
     VALUE,
+    WROTE,
 )
 from worker.core.start import start_region
 from worker.core.vocabulary import Vocabulary
@@ -99,7 +101,8 @@ _REGIONS: dict[int, Callable[[Run], bool]] = {
 }
 _HANDLERS = tuple(_REGIONS[region] for region in range(len(_REGIONS)))
 
-_STRING_STOP = re.compile('["\\\\\x00-\x1f\ud800-\udfff]')
+_PLAIN = '[^"\\\\\x00-\x1f\ud800-\udfff]*+'
+_STRING_TEXT = re.compile(rf'{_PLAIN}(?:\\["\\/bfnrt]{_PLAIN})*+')
 _TEXT_FLAGS = STRIP | LONG | AFTER_CALL | OPENER
 
 _FUNCTIONS_MODELS = frozenset({"kimi_k2", "kimi_k25", "kimi_k3"})
@@ -126,6 +129,31 @@ def _compile(
     reasoning = fitted(reasoning, vocabulary) if reasoning else None
     tools = fitted(tools, vocabulary) if tools else None
     return Compiled(vocabulary, reasoning, tools, messages, inert, forced)
+
+
+def _uncapped(run: Run) -> bool:
+    """Whether the region, as it is, decides nothing by how long something is, or the same at whatever length it asks.
+
+    It gets long slices then, and must return as soon as it goes on to what a cap holds for.
+    """
+    region, flags = run.region, run.flags
+    if region == CONTENT:
+        return bool(flags & SEEN) and not flags & _TEXT_FLAGS
+    if region == REASONING:
+        return bool(flags & SEEN_REASONING) and not flags & (STRIP | LONG)
+    if region == JSON:
+        return bool(flags & WROTE)
+    if region == MEMBERS:
+        return run.phase == json_regions.ARGUMENTS and bool(flags & OPEN) and not flags & UNDECIDED
+    if region == LITERALS:
+        return run.phase == literal_regions.STRING and not run.c.decoded
+    if region == PYTHON:
+        return run.phase == python_regions.VALUE
+    if region == BODY_CONTENT:
+        return bool(flags & SEEN)
+    if region == BODY_REASONING:
+        return bool(flags & SEEN_REASONING)
+    return region in (VALUE, ELEMENTS, BODY_DROPPED)
 
 
 def template_kwargs(defaults: Mapping[str, Any], request: ChatRequest) -> dict[str, Any]:
@@ -241,11 +269,12 @@ class Parser:
         region, flags = state.region, state.flags
         if not state.held:  # the common steps, in which the state stays as it is
             if region == CONTENT:
-                if flags & SEEN and not flags & _TEXT_FLAGS and compiled.in_content.stop.search(text) is None:
+                plain = flags & SEEN and not flags & _TEXT_FLAGS and not text[-1].isspace()
+                if plain and compiled.in_content.stop.search(text) is None:
                     return [Content(text)], state
             elif region == REASONING:
-                seen = flags & SEEN_REASONING and not flags & (STRIP | LONG)
-                if seen and compiled.in_reasoning.stop.search(text) is None:
+                plain = flags & SEEN_REASONING and not flags & (STRIP | LONG) and not text[-1].isspace()
+                if plain and compiled.in_reasoning.stop.search(text) is None:
                     return [Reasoning(text)], state
             elif flags & OPEN and self._within(region, state, text):
                 return ([CallArguments(state.calls - 1, text)] if self.keeps_calls else []), state
@@ -253,11 +282,14 @@ class Parser:
         run = Run(compiled, self.view, state)
         at, size = 0, len(text)
         while at < size:
-            stop = at + run.room(size - at)
-            run.take(text[at:stop])
-            at = stop
+            begin, room = at, run.room(size - at)
+            large = room < size - at and _uncapped(run)
+            at += min(size - at, LARGE_SLICE) if large else room
+            run.take(text[begin:at])
             while _HANDLERS[run.region](run):
-                pass
+                if large and not _uncapped(run):
+                    at -= run.give_back(at - begin)
+                    large = False
         run.flush()
         return run.events, run.state()
 
@@ -265,9 +297,10 @@ class Parser:
         """Whether text lies wholly inside a string of the arguments and is passed on as it is."""
         if region == VALUE:
             plain = state.flags & STREAMING and not state.flags & (FRESH | SKIPPING | LINE)
-            return bool(plain and self.compiled.params) and self.compiled.value_stop.search(text) is None
+            params = self.compiled.params
+            return bool(plain) and params is not None and params.value_stop.search(text) is None
         inside = region == JSON or (region == MEMBERS and state.phase == json_regions.ARGUMENTS)
-        return inside and state.mode == STRING and _STRING_STOP.search(text) is None
+        return inside and state.mode == STRING and _STRING_TEXT.fullmatch(text) is not None
 
     def finish(self, state: ParserState, finish_reason: str) -> tuple[list[Event], ParserState]:
         """Events of the end of the output: what was held is said or dropped, an open call is ended."""

@@ -8,11 +8,13 @@ import math
 import re
 from typing import Any
 
-from worker.core.coerce import dump
+from worker.core.coerce import dump, python_tree
 from worker.core.grammar import Python
 from worker.core.json_scan import MAX_DEPTH
+from worker.core.object_writer import write_end, write_key
 from worker.core.run import Run
 from worker.core.run_constants import (
+    AFTER,
     BAD,
     CONTENT,
     MAX_HEADER,
@@ -22,7 +24,6 @@ from worker.core.run_constants import (
     SEEN,
     SPACE,
     UNDECIDED,
-    WROTE,
 )
 
 # Phases.
@@ -30,6 +31,7 @@ START, NAME, ARGUMENT, VALUE, NEXT_CALL = range(5)
 # Modes inside a value: 0 outside strings; else which quote, and whether it is a triple one; plus _ESCAPE.
 _ESCAPE = 16
 _QUOTES = {1: "'", 2: '"', 3: "'''", 4: '"""'}
+_MODES = {quote: mode for mode, quote in _QUOTES.items()}
 # Names of tools and parameters may have hyphens, which no Python name has.
 _NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*\Z")
 _NAME_BEGIN = re.compile(r"[\w.-]+\Z")
@@ -48,6 +50,9 @@ def python(run: Run) -> bool:
         if run.flags & UNDECIDED:
             return release(run, run.buf[begin : run.pos])
         run.end(False)
+        if run.c.close and not run.c.unmarked:
+            run.region = AFTER  # an opener began it, so its closer ends it
+            return True
         return _leave(run)
     if run.flags & UNDECIDED and run.region == PYTHON:
         run.raw += run.buf[begin : len(run.buf) - len(run.held)]
@@ -86,7 +91,7 @@ def _calls(run: Run) -> bool | None:
         if run.phase == VALUE:
             if not _value(run):
                 return False if run.pos == len(buf) else None
-            continue
+            return True
         char = run.skip_space()
         if not char:
             return False
@@ -113,27 +118,26 @@ def _calls(run: Run) -> bool | None:
                 rest = buf[run.pos :]
                 if not _NAME_BEGIN.match(rest.rstrip(SPACE)) or run.over(run.pos, MAX_HEADER):
                     return None
-                return run.wait(run.pos) if not run.flags & UNDECIDED else _hold(run)
+                return run.wait(run.pos)
             name = buf[run.pos : stop].strip(SPACE)
             if not _NAME.match(name) and name not in run.request.names:
                 return None
-            run.pos = stop + 1 if not run.flags & UNDECIDED else run.pos
             if run.flags & UNDECIDED:
                 verdict = _is_call(buf, stop + 1)
                 if verdict is None:
-                    return _hold(run)
+                    return run.wait(run.pos)
                 if not verdict:
                     return None
-                run.pos = stop + 1
                 run.flags &= ~UNDECIDED
                 run.raw = ""
+            run.pos = stop + 1
             run.name = name
             run.begin()
             run.phase = ARGUMENT
         elif run.phase == ARGUMENT:
             if char == ")":
                 run.pos += 1
-                run.write("}" if run.flags & WROTE else "{}")
+                write_end(run)
                 run.end(not run.flags & BAD)
                 run.phase = NEXT_CALL
                 continue
@@ -164,12 +168,7 @@ def _calls(run: Run) -> bool | None:
 
 
 def _brackets(run: Run) -> bool:
-    arguments = run.c.tools.arguments if run.c.tools else None
-    return not isinstance(arguments, Python) or arguments.brackets
-
-
-def _hold(run: Run) -> bool:
-    return run.wait(run.pos)
+    return not isinstance(run.c.arguments, Python) or run.c.arguments.brackets
 
 
 def _is_call(buf: str, pos: int) -> bool | None:
@@ -186,98 +185,87 @@ def _is_call(buf: str, pos: int) -> bool | None:
 
 
 def _value(run: Run) -> bool:
-    """Collect a value's source up to the comma or parenthesis that ends it."""
-    buf, size = run.buf, len(run.buf)
-    pos = run.pos
+    """Collect a value's source up to the comma or parenthesis that ends it; False if that is not here."""
+    buf, size, pos = run.buf, len(run.buf), run.pos
     parts: list[str] = []
-    ended = False
-    while pos < size:
-        mode = run.mode
-        if mode >= _ESCAPE:
+    stopped = False
+    while pos < size and not stopped:
+        if run.mode >= _ESCAPE:
             parts.append(buf[pos])
-            run.mode = mode - _ESCAPE
+            run.mode -= _ESCAPE
             pos += 1
-        elif mode:
-            quote = _QUOTES.get(mode, "'")
-            match = _STRING_STOP[quote[0]].search(buf, pos)
-            if match is None:
-                parts.append(buf[pos:])
-                pos = size
-                break
-            parts.append(buf[pos : match.start()])
-            char = match.group()
-            pos = match.start()
-            if char == "\\":
-                parts.append(char)
-                run.mode = mode + _ESCAPE
-                pos += 1
-            elif char == "\n":
-                parts.append(char if mode > 2 else "\\n")
-                pos += 1
-            elif mode <= 2:
-                parts.append(char)
-                run.mode = 0
-                pos += 1
-            else:
-                if size - pos < 3 and not run.ending and quote.startswith(buf[pos:]):
-                    run.held = buf[pos:]
-                    break
-                if buf.startswith(quote, pos):
-                    parts.append(quote)
-                    run.mode = 0
-                    pos += 3
-                else:
-                    parts.append(char)
-                    pos += 1
+        elif run.mode:
+            pos = _in_string(run, pos, parts)
         else:
-            match = _VALUE_STOP.search(buf, pos)
-            if match is None:
-                parts.append(buf[pos:])
-                pos = size
-                break
-            parts.append(buf[pos : match.start()])
-            pos = match.start()
-            char = match.group()
-            if char in "'\"":
-                rest = buf[pos : pos + 3]
-                if len(rest) < 3 and not run.ending and (char * 3).startswith(rest):
-                    run.held = buf[pos:]
-                    break
-                triple = rest == char * 3
-                run.mode = (1 if char == "'" else 2) + (2 if triple else 0)
-                parts.append(char * 3 if triple else char)
-                pos += 3 if triple else 1
-                continue
-            if char in "([{":
-                if len(run.stack) >= MAX_DEPTH:
-                    run.pos = pos
-                    return False
-                run.stack += char
-            elif char == "," and not run.stack:
-                ended = True
-                break
-            elif char != ",":
-                if not run.stack:
-                    if char != ")":
-                        run.pos = pos
-                        return False
-                    ended = True
-                    break
-                if _CLOSER[run.stack[-1]] != char:
-                    run.pos = pos
-                    return False
-                run.stack = run.stack[:-1]
-            parts.append(char)
-            pos += 1
-    run.pos = size if run.held else pos
+            pos, stopped = _outside_strings(run, pos, parts)
+    run.pos = pos
+    if stopped and (run.stack or buf[pos] not in ",)"):
+        return False  # not even a value
     run.value += "".join(parts)
     if len(run.value) > MAX_VALUE:
         run.value = ""
         run.flags |= BAD
-    if not ended:
-        return False
-    _write(run)
-    return True
+    if stopped:
+        _write(run)
+    return stopped
+
+
+def _in_string(run: Run, pos: int, parts: list[str]) -> int:
+    """Read up to what is special in a string, and that; the position after it."""
+    buf = run.buf
+    quote = _QUOTES.get(run.mode, "'")
+    match = _STRING_STOP[quote[0]].search(buf, pos)
+    if match is None:
+        parts.append(buf[pos:])
+        return len(buf)
+    at, char = match.start(), match.group()
+    parts.append(buf[pos:at])
+    if char == "\\":
+        run.mode += _ESCAPE
+    elif char == "\n":
+        char = char if run.mode > 2 else "\\n"
+    elif buf.startswith(quote, at):
+        run.mode = 0
+        parts.append(quote)
+        return at + len(quote)
+    elif quote.startswith(buf[at:]) and not run.ending:
+        run.held = buf[at:]
+        return len(buf)
+    parts.append(char)
+    return at + 1
+
+
+def _outside_strings(run: Run, pos: int, parts: list[str]) -> tuple[int, bool]:
+    """Read up to what is special outside strings, and that; the position after it.
+
+    True: what stands at the position is no part of the value.
+    """
+    buf = run.buf
+    match = _VALUE_STOP.search(buf, pos)
+    if match is None:
+        parts.append(buf[pos:])
+        return len(buf), False
+    at, char = match.start(), match.group()
+    parts.append(buf[pos:at])
+    if char in "'\"":
+        rest = buf[at : at + 3]
+        if len(rest) < 3 and not run.ending and (char * 3).startswith(rest):
+            run.held = buf[at:]
+            return len(buf), False
+        quote = char * 3 if rest == char * 3 else char
+        run.mode = _MODES[quote]
+        parts.append(quote)
+        return at + len(quote), False
+    if char in "([{":
+        if len(run.stack) >= MAX_DEPTH:
+            return at, True
+        run.stack += char
+    elif not run.stack or (char != "," and _CLOSER[run.stack[-1]] != char):
+        return at, True
+    elif char != ",":
+        run.stack = run.stack[:-1]
+    parts.append(char)
+    return at + 1, False
 
 
 def _write(run: Run) -> None:
@@ -287,13 +275,12 @@ def _write(run: Run) -> None:
     if run.flags & BAD:
         return
     try:
-        tree = ast.parse(source.strip(), mode="eval")
-        text = dump(_constant(tree.body))
+        text = dump(_constant(python_tree(source.strip())))
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         run.flags |= BAD
         return
-    run.write((", " if run.flags & WROTE else "{") + f"{dump(run.key)}: {text}")
-    run.flags |= WROTE
+    write_key(run, run.key)
+    run.write(text)
     run.key = ""
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn
 
 from worker.core.errors import GrammarError
-from worker.core.grammar import Arguments, Header, Json, Literals, Members, Params, Python, Reasoning, Tools
+from worker.core.grammar import Arguments, Header, Json, Literals, Members, Params, Python, Reasoning, Tools, apart
 
 SOURCE = "response_template of the tokenizer"
 _REASONING = ("thinking", "reasoning", "reasoning_content")
@@ -79,9 +79,19 @@ def import_template(spec: Any) -> Imported:
             tools = _tools(where, field)
         elif name != "role":
             _refuse(where, "only reasoning, content and tool_calls can be imported; other text has no place")
+    if tools:  # what counts in content together
+        opens = reasoning.open if reasoning else ()
+        apart("response_template", (*opens, *noise, *tools.call, tools.close, *tools.tail))
     return Imported(
         reasoning and replace(reasoning, noise=noise, anchors=anchors), tools and replace(tools, noise=noise)
     )
+
+
+def _mapping(where: str, value: Any) -> Mapping[str, Any]:
+    """A mapping that may be left out."""
+    if value is not None and not isinstance(value, Mapping):
+        _refuse(where, "it is no mapping")
+    return value or {}
 
 
 def _anchors(spec: Mapping[str, Any]) -> tuple[str, ...]:
@@ -212,7 +222,7 @@ def _named(where: str, field: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple
 def _tools(where: str, field: Mapping[str, Any]) -> Tools:
     name, arguments, id_ = _named(where, field)
     content = field.get("content", "text")
-    args = field.get("content_args") or {}
+    args = _mapping(f"{where}: content_args", field.get("content_args"))
     closes = _closers(where, field)
     if content == "python-call-list":
         if (name, arguments) != (("content", "name"), ("content", "arguments")):
@@ -231,9 +241,11 @@ def _tools(where: str, field: Mapping[str, Any]) -> Tools:
     if content == "json":
         delimiters = args.get("string_delims") or []
         if args.get("unquoted_keys") or delimiters:
-            if len(delimiters) != 1 or len(set(delimiters[0])) != 1:
-                _refuse(where, "string_delims has to be one pair of the same literal")
-            shape = Literals(delimiters[0][0])
+            match delimiters:
+                case [[str() as delimiter, other]] if delimiter == other:
+                    shape = Literals(delimiter)
+                case _:
+                    _refuse(where, "string_delims has to be one pair of the same literal")
         else:
             shape = Json()
         if isinstance(shape, Literals) and not opens_json:
@@ -261,7 +273,9 @@ def _closers(where: str, field: Mapping[str, Any]) -> tuple[str, ...]:
     parts = read_pattern(f"{where}: close_pattern", field["close_pattern"])
     if any(part.kind == "group" for part in parts):
         _refuse(where, "a named part in close_pattern comes after the arguments; the name is needed before them")
-    return tuple(part.text for part in parts if part.kind == "text")
+    if not (literals := tuple(part.text for part in parts if part.kind == "text")):
+        _refuse(f"{where}: close_pattern", "it has no literal")
+    return literals
 
 
 def _members(
@@ -311,7 +325,7 @@ def _params(where: str, args: Mapping[str, Any]) -> Params:
         _refuse(where, "it has to be a tag with `key`, a `value`, and a literal that closes it")
     value = next(number for number, part in enumerate(parts) if part.name == "value")
     around = [part.text for part in (parts[value - 1], parts[value + 1]) if part.kind == "space"]
-    parser = args.get("value_parser") or {"name": "text"}
+    parser = _mapping(f"{where}: value_parser", args.get("value_parser") or {"name": "text"})
     decoded = parser.get("name") == "json"
     if parser.get("name", "text") not in ("text", "json"):
         _refuse(where, f"values that are {parser.get('name')!r}")

@@ -114,7 +114,7 @@ class Run:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def take(self, text: str) -> None:
-        """Text for the regions, behind what was held. It must not be longer than `room`."""
+        """Text for the regions, behind what was held. Not longer than `room`, but where no cap can be passed."""
         self.buf = self.held + text if self.held else text
         self.held = ""
         self.pos = 0
@@ -126,9 +126,9 @@ class Run:
         its cap; and where held text may join a field and carry it past the cap, each character is a call.
         """
         held = len(self.held)
-        if held + len(self.raw) + len(self.key) + len(self.value) + wanted <= SLICE:
-            return wanted
         room = min(wanted, SLICE)
+        if held + len(self.raw) + len(self.key) + len(self.value) + room <= SLICE:
+            return room
         for cap in HELD_CAPS:
             if held <= cap:
                 room = min(room, cap + 1 - held)
@@ -138,6 +138,13 @@ class Run:
                     room = min(room, max(cap + 1 - size - held, 1))
                     break
         return room
+
+    def give_back(self, taken: int) -> int:
+        """Cut the text to what the region at hand may get, at most by what was taken last; how much was cut off."""
+        left = len(self.buf) - self.pos
+        back = min(left - self.room(left), taken)
+        self.buf = self.buf[: len(self.buf) - back]
+        return back
 
     def wait(self, start: int) -> bool:
         """Keep buf[start:] for the next step."""

@@ -49,8 +49,8 @@ SKIPPING = 1 << 17  # a repeated parameter: the first one stays
 ARRAY = 1 << 18  # inside a list of calls
 BARE = 1 << 19  # the call stands outside a section
 RAW = 1 << 20  # inside a CDATA section of a value
-NESTED = 1 << 22  # inside the object that holds name and arguments
 IN_MATH = 1 << 21  # inside LaTeX, where backslashes are kept
+NESTED = 1 << 22  # inside the object that holds name and arguments
 
 _VALUE_FLAGS = LINE | FRESH | STREAMING | SKIPPING | RAW | NESTED
 CALL_FLAGS = OPEN | MUTE | WROTE | GOOD | BAD | UNDECIDED | HAS_ARGUMENTS | _VALUE_FLAGS
@@ -69,6 +69,8 @@ FIELD_CAPS = (MAX_HEADER, MAX_VALUE)
 
 SLICE = MAX_SPACE
 """Longest text that regions get at once: no more than the least cap, so nothing can begin and overflow in one go."""
+LARGE_SLICE = 1024
+"""The same where no cap can be passed unseen. It has an end because what the region leaves of it is read again."""
 
 MAX_KEYS = 64
 MAX_RECIPIENT = 64

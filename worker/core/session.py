@@ -18,7 +18,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from schemas import keys
-from schemas.generate import GenerateChunk, GenerateResponse, GenerateStreamChoice, Usage
+from schemas.generate import GenerateChunk, GenerateResponse, GenerateStreamChoice
 from schemas.inspect import INSPECT
 from schemas.openai import (
     ChatCompletionChunk,
@@ -33,18 +33,18 @@ from schemas.openai import (
 )
 from schemas.request import RequestContext
 from schemas.state import REQUEST_STATE_VERSION, RequestState, StreamState
-from worker.core import step, validate
+from worker.core import prepare, step, validate
 from worker.core.calls import Models, derender_call
 from worker.core.errors import RequestError, SchemaError, cut
 from worker.core.inspect import inspect_call
 from worker.core.model import Limits
-from worker.core.step import PreparedRequest
+from worker.core.prepare import PreparedRequest
 
 
 class Core:
     """The pure functions that a session calls; tests put others in their place."""
 
-    prepare = staticmethod(step.prepare)
+    prepare = staticmethod(prepare.prepare)
     derender_step = staticmethod(step.derender_step)
     derender = staticmethod(step.derender)
     derender_completions = staticmethod(step.derender_completions)
@@ -90,7 +90,7 @@ class Signal:
 class Outcome:
     """What one entry changes.
 
-    open: the request afterwards; None: it is not open (any more).
+    open: the request afterwards; None: it is not open (any more), or the entry has nothing to do with it.
     opened: the context to store, when this entry opened the request.
     closed: final status, when this entry ended the request.
     dead: reason to put the entry on the dead-letter stream.
@@ -143,6 +143,7 @@ class _EngineError(msgspec.Struct):
 
 
 ENGINE_ERROR = "EngineError"
+NO_ID = "invalid or missing request_id"
 
 _KINDS = frozenset((keys.OPEN, keys.CHUNK, keys.CONTROL, keys.RESPONSE, keys.CALL))
 _WHOLE = frozenset((keys.OPEN, keys.RESPONSE))
@@ -224,7 +225,7 @@ class Session:
         fields = entry.fields
         request_id = fields.get(keys.REQUEST, b"").decode("ascii", "replace")
         if opened is None and not keys.valid_request_id(request_id):
-            return Outcome(dead="invalid or missing request_id")
+            return Outcome(dead=NO_ID)
         try:
             if len(fields) > 2 and len(kinds := _KINDS.intersection(fields)) > 1 and kinds != _WHOLE:
                 # one of them would be passed over in silence
@@ -418,9 +419,9 @@ class Session:
         call = entry.fields.get(keys.CALL)
         if call is not None and (answer_to := _answer_to(entry)) is not None:
             reply = self._answered(entry, request_id, call)
-            return Outcome(open=opened, replies=[reply], reply_to=answer_to, private=True)
-        if opened is not None:  # leave the open request alone
-            return Outcome(open=opened, dead="request id is in use")
+            return Outcome(replies=[reply], reply_to=answer_to, private=True)
+        if opened is not None:  # leave the open request alone: not even its state is written again
+            return Outcome(dead="request id is in use")
         if status in keys.CLOSED:
             return Outcome(dropped="closed")
         if call is not None:
@@ -568,7 +569,7 @@ class _Run:
             return
         completion = sum(state.tokens for state in self.choices.values())
         prompt = self.before.prompt_tokens or 0
-        usage = Usage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
+        usage = step.usage_of(prompt, completion)
         reply, _ = self.core.derender_step(self.request, GenerateChunk(choices=[], usage=usage), None)
         self._reply(replace(reply, usage=usage), None, None)  # the step knows one prompt, this is the sum of all
         self.usage_due = False
@@ -606,24 +607,22 @@ def _unknown(request: PreparedRequest, ids: Sequence[int] | None) -> int:
 
 
 def _for_clients(reply: ChatCompletionChunk | CompletionChunk) -> ChatCompletionChunk | CompletionChunk:
-    """A chunk as streaming clients merge it: deltas of calls without nulls."""
-    if isinstance(reply, CompletionChunk) or all(choice.delta.tool_calls is UNSET for choice in reply.choices):
+    """A chunk, which has one choice at most, as streaming clients merge it: deltas of calls without nulls."""
+    if isinstance(reply, CompletionChunk) or not reply.choices:
         return reply
-    choices = []
-    for choice in reply.choices:
-        if choice.delta.tool_calls is not UNSET:
-            pieces: list[ToolCallDelta] = [
-                ToolCallPiece(
-                    index=call.index,
-                    function=FunctionCallPiece(call.function.name, call.function.arguments),
-                    id=call.id,
-                    type=call.type,
-                )
-                for call in choice.delta.tool_calls
-            ]
-            choice = replace(choice, delta=replace(choice.delta, tool_calls=pieces))
-        choices.append(choice)
-    return replace(reply, choices=choices)
+    [choice] = reply.choices
+    if choice.delta.tool_calls is UNSET:
+        return reply
+    pieces: list[ToolCallDelta] = [
+        ToolCallPiece(
+            index=call.index,
+            function=FunctionCallPiece(call.function.name, call.function.arguments),
+            id=call.id,
+            type=call.type,
+        )
+        for call in choice.delta.tool_calls
+    ]
+    return replace(reply, choices=[replace(choice, delta=replace(choice.delta, tool_calls=pieces))])
 
 
 def _asked(context: RequestContext) -> ChatRequest | CompletionRequest | None:

@@ -111,7 +111,7 @@ def start_region(
         for literal in compiled.opens:
             inside = inside.removeprefix(literal)
         if compiled.label:
-            inside = inside.removeprefix(compiled.label) or ""
+            inside = inside.removeprefix(compiled.label)
         fresh = not inside.strip()
         return (LABEL if compiled.label and not text.endswith("\n") else REASONING), (STRIP if fresh else 0), "", ""
     by_id = any(SYMBOL.search(literal) for literal in compiled.opens)
@@ -120,15 +120,10 @@ def start_region(
         for literal in (*compiled.closes, *compiled.ends):
             after = after.removeprefix(literal)
         return content, (0 if after.strip() else STRIP) | (OPENER if by_id else 0), "", ""
-    switch = thinking(compiled, kwargs)
-    if switch is None:
-        switch = grammar.start == "reasoning"
-        explicit = False
-    else:
-        explicit = not switch
-    if switch and (grammar.start == "reasoning" or grammar.switches):
+    told = thinking(compiled, kwargs)
+    if told or (told is None and grammar.start == "reasoning"):
         return REASONING, STRIP, "", ""
-    return content, OPENER if by_id or not explicit else 0, "", ""
+    return content, OPENER if by_id or told is None else 0, "", ""
 
 
 def _turn(compiled: Compiled, prompt: Sequence[int]) -> str:
@@ -148,18 +143,20 @@ def _turn(compiled: Compiled, prompt: Sequence[int]) -> str:
 
 
 def _in_messages(compiled: Compiled, view: RequestView, prompt: Sequence[int]) -> tuple[int, int, str, str]:
+    framing = compiled.framing
+    assert framing is not None
     text = read_ids(compiled, prompt[-MAX_TAIL:])
-    if compiled.kinds:
-        last = max(compiled.between.literals, key=text.rfind)
-        opened = last in text and last in compiled.kinds
-        return (compiled.kinds[last] if opened else BETWEEN), 0, "", ""
-    begin = text.rfind(compiled.start)
-    header = text[begin + len(compiled.start) :] if begin >= 0 else ""
-    if compiled.message not in header:
+    if framing.kinds:
+        last = max(framing.between.literals, key=text.rfind)
+        opened = last in text and last in framing.kinds
+        return (framing.kinds[last] if opened else BETWEEN), 0, "", ""
+    begin = text.rfind(framing.start)
+    header = text[begin + len(framing.start) :] if begin >= 0 else ""
+    if framing.message not in header:
         return MESSAGE_HEADER, 0, "", header.removeprefix("assistant")[:MAX_HEADER]
-    header, _, rest = header.partition(compiled.message)
+    header, _, rest = header.partition(framing.message)
     run = Run(compiled, view, ParserState())
     region = message_regions.body_of(run, header)
-    if any(end in rest for end in compiled.body_ends):
+    if any(end in rest for end in framing.ends):
         return MESSAGE_HEADER, 0, "", ""
     return region, 0, run.name, ""

@@ -6,8 +6,7 @@ Inside, left to right: ids -> detokenizer -> stop handling -> parser -> assemble
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -26,171 +25,21 @@ from schemas.openai import (
     ChatDelta,
     ChatLogprobs,
     ChatMessage,
-    ChatRequest,
     CompletionChoice,
     CompletionChunk,
     CompletionChunkChoice,
     CompletionLogprobs,
-    CompletionRequest,
     CompletionResponse,
 )
-from schemas.request import RequestContext
 from schemas.state import STATE_VERSION, DecodeState, ParserState, StreamState
 from worker.core import assemble, stop, validate
 from worker.core.detokenize import START, decode_pieces, decode_text, flush, seed
 from worker.core.errors import RequestError, StateMismatch
 from worker.core.events import TEXT, Content, Event, Piece
 from worker.core.logprobs import CONTEXT_IDS, chat_logprobs, completion_logprobs
-from worker.core.model import Model
-from worker.core.parse import Parser
+from worker.core.prepare import Ids, PreparedRequest
 
-Ids = Sequence[int]
 Chunk = ChatCompletionChunk | CompletionChunk
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedRequest:
-    """A request, checked and compiled for its model. Immutable: may be cached for as long as the request lives.
-
-    request_id: OpenAI id of the response, and what call ids are derived from. created: unix seconds.
-    prompts: ids of each prompt, None where they are not known. parser: None on the plain path.
-    stops: stop strings. keep_candidates: logprob candidates that go out, None for all.
-    """
-
-    model: Model
-    kind: Literal["chat", "completion"]
-    request_id: str
-    created: int
-    chat: ChatRequest | None
-    completion: CompletionRequest | None
-    prompts: tuple[Ids | None, ...]
-    prompt_tokens: tuple[int | None, ...]
-    parser: Parser | None
-    calls: assemble.CallPolicy
-    forced: bool
-    history_calls: int
-    stops: tuple[str, ...]
-    stop_tokens: stop.StopTokens
-    min_tokens: int
-    skip_special: bool
-    keep_candidates: int | None
-    return_token_ids: bool
-    hide_metadata: bool
-
-    @property
-    def choices_per_prompt(self) -> int:
-        return (self.completion.n if self.completion else None) or 1
-
-    def prompt_ids(self, prompt: int) -> Ids | None:
-        return self.prompts[prompt] if prompt < len(self.prompts) else None
-
-
-def prepare(model: Model, context: RequestContext, *, request_id: str, created: int) -> PreparedRequest:
-    """Check a request against its model and compile what its steps need.
-
-    Raises RequestError: a rule of the request is broken, a bound is passed, or the model's parser lacks `chat_request`.
-    """
-    if context.fingerprint is not None and context.fingerprint != model.fingerprint:
-        raise RequestError(
-            f"the request expects configuration {context.fingerprint}, but this worker serves {model.name!r} with"
-            f" {model.fingerprint}: tokenizer, template or parser options differ"
-        )
-    prompts = _prompts(context.prompt_token_ids)
-    for ids in prompts:
-        validate.check_prompt_ids(ids, model.limits)
-    counts = context.prompt_tokens
-    chat = context.chat_request if context.kind == "chat" else None
-    completion = context.completion_request if context.kind == "completion" else None
-    request = chat or completion
-    if chat is not None:
-        validate.check_chat(chat)
-    if completion is not None:
-        validate.check_completion(completion)
-    parser = None
-    if context.kind == "chat" and model.parsers.active:
-        if chat is None:
-            raise RequestError("chat_request is required: this model has a tool or reasoning parser configured")
-        parser = Parser.for_request(model, chat)
-    ignore_eos = request is not None and request.ignore_eos
-    others = frozenset((request.stop_token_ids if request else None) or ())
-    return PreparedRequest(
-        model=model,
-        kind=context.kind,
-        request_id=request_id,
-        created=created,
-        chat=chat,
-        completion=completion,
-        prompts=prompts,
-        prompt_tokens=tuple(counts) if isinstance(counts, list) else (counts,),
-        parser=parser,
-        calls=_call_policy(model, chat, parser),
-        forced=_is_forced(chat),
-        history_calls=_history_calls(chat),
-        stops=_stop_strings(request),
-        stop_tokens=stop.StopTokens(
-            primary=None if ignore_eos else model.eos_token_id,
-            others=others if ignore_eos else others | model.model_eos_ids,
-            include=request is not None and request.include_stop_str_in_output,
-        ),
-        min_tokens=request.min_tokens if request else 0,
-        skip_special=request is None or request.skip_special_tokens is not False,
-        keep_candidates=_chat_cut(chat) if context.kind == "chat" else _completion_cut(completion),
-        return_token_ids=bool(request and request.return_token_ids),
-        hide_metadata=parser is not None and chat is not None and not chat.include_reasoning,
-    )
-
-
-def _prompts(ids: Sequence[int | list[int] | None] | None) -> tuple[Ids | None, ...]:
-    """One prompt's ids, or a list of ids (or null) for each of several prompts."""
-    if ids is None:
-        return (None,)
-    flat = [id_ for id_ in ids if isinstance(id_, int)]
-    if len(flat) == len(ids):
-        return (flat,)
-    if flat:
-        raise RequestError("prompt_token_ids mixes ids and lists of ids", param="prompt_token_ids")
-    return tuple(one if isinstance(one, list) else None for one in ids)
-
-
-def _stop_strings(request: ChatRequest | CompletionRequest | None) -> tuple[str, ...]:
-    if request is None or request.stop is None:
-        return ()
-    strings = [request.stop] if isinstance(request.stop, str) else request.stop
-    return tuple(string for string in strings if string)
-
-
-def _is_forced(chat: ChatRequest | None) -> bool:
-    return chat is not None and (chat.tool_choice == "required" or isinstance(chat.tool_choice, dict))
-
-
-def _call_policy(model: Model, chat: ChatRequest | None, parser: Parser | None) -> assemble.CallPolicy:
-    if chat is None or parser is None:
-        return assemble.CallPolicy()
-    return assemble.CallPolicy(
-        keep=parser.keeps_calls,
-        parallel=chat.parallel_tool_calls is not False,
-        complete=model.parsers.tool_call_streaming == "complete",
-        named=isinstance(chat.tool_choice, dict),
-        reasoning=chat.include_reasoning,
-    )
-
-
-def _history_calls(chat: ChatRequest | None) -> int:
-    if chat is None:
-        return 0
-    return sum(len(message.tool_calls or ()) for message in chat.messages if message.role == "assistant")
-
-
-def _chat_cut(chat: ChatRequest | None) -> int | None:
-    if chat is None or not chat.logprobs or chat.logprob_token_ids or chat.top_logprobs == -1:
-        return None
-    return chat.top_logprobs or 0
-
-
-def _completion_cut(completion: CompletionRequest | None) -> int | None:
-    if completion is None or completion.logprobs in (None, -1) or completion.logprob_token_ids:
-        return None
-    return (completion.logprobs or 0) + 1
 
 
 # --- one choice, one chunk ------------------------------------------------------------------------------------------
@@ -311,8 +160,12 @@ def _decoded(request: PreparedRequest, decode: DecodeState, ids: Ids, final: boo
 def _decode_state(request: PreparedRequest, state: StreamState, prompt_ids: Ids | None) -> DecodeState:
     if state.decode is not None or state.tokens:
         return state.decode or START
+    return _seed(request, prompt_ids)
+
+
+def _seed(request: PreparedRequest, prompt_ids: Ids | None) -> DecodeState:
     parsed = request.parser is not None
-    return seed(request.model.vocabulary, prompt_ids, skip_special=request.skip_special and not parsed, parsed=parsed)
+    return seed(request.model.vocabulary, prompt_ids, skip_special=request.skip_special, parsed=parsed)
 
 
 def _content(
@@ -377,12 +230,10 @@ def derender_step(
     if len(chunk.choices) > 1:
         raise RequestError(f"a chunk may hold at most one choice, not {len(chunk.choices)}")
     if state is None:
-        state = StreamState(version=STATE_VERSION, fingerprint=model.fingerprint)
+        state = _first_state(request)
     else:
         check_state(request, state)
-    prompt_ids = request.prompt_ids(prompt)
-    if prompt_ids is None:
-        prompt_ids = chunk.prompt_token_ids
+    prompt_ids = request.prompt_ids(prompt, chunk.prompt_token_ids)
     usage = None if chunk.usage is None else _chunk_usage(request, chunk.usage, prompt)
     if not chunk.choices:
         return _chunk(request, chunk, usage, None), _remember_prompt(request, state, prompt_ids)
@@ -391,14 +242,15 @@ def derender_step(
     if index >= model.limits.max_sequences:
         raise RequestError(f"choice index {index} is over the limit of {model.limits.max_sequences} choices")
     if state.index is None:
-        state = _with_index(state, index)
+        state = structs.replace(state, index=index)
     elif state.index != index:
         raise StateMismatch(f"stream_state belongs to choice {state.index}, but the chunk is of choice {index}")
     _check_length(request, state, choice, prompt_ids)
     if choice.logprobs is not None:
         validate.check_logprobs(choice.logprobs, model.limits)
     if state.finish:
-        return _chunk(request, chunk, usage, None), _counted(state, len(choice.token_ids or ()))
+        counted = structs.replace(state, tokens=state.tokens + len(choice.token_ids or ()))
+        return _chunk(request, chunk, usage, None), counted
     if request.parser is not None and state.parser is None and prompt_ids is None:
         raise RequestError("prompt_token_ids is required: the model's parser has to know where the prompt ends")
     step = _advance(request, choice, state, prompt_ids, request.stops, final=bool(choice.finish_reason))
@@ -407,6 +259,10 @@ def derender_step(
         return _chunk(request, chunk, usage, chat_choice), after
     completion_choice, after = _completion_choice(request, chunk, choice, index, state, step)
     return _chunk(request, chunk, usage, completion_choice), after
+
+
+def _first_state(request: PreparedRequest) -> StreamState:
+    return StreamState(version=STATE_VERSION, fingerprint=request.model.fingerprint)
 
 
 def check_state(request: PreparedRequest, state: StreamState) -> None:
@@ -425,23 +281,13 @@ def _remember_prompt(request: PreparedRequest, state: StreamState, prompt_ids: I
     if not prompt_ids or state.index is not None or state.decode is not None or state.parser is not None:
         return state
     parser = request.parser
-    parsed = parser is not None
-    skip = request.skip_special and not parsed
-    decode = seed(request.model.vocabulary, prompt_ids, skip_special=skip, parsed=parsed)
+    decode = _seed(request, prompt_ids)
     return structs.replace(
         state,
         decode=None if decode == START else decode,
         parser=parser.start(prompt_ids, request.history_calls) if parser else None,
         prompt=len(prompt_ids),
     )
-
-
-def _with_index(state: StreamState, index: int) -> StreamState:
-    return structs.replace(state, index=index)
-
-
-def _counted(state: StreamState, ids: int) -> StreamState:
-    return structs.replace(state, tokens=state.tokens + ids)
 
 
 def _check_length(
@@ -507,16 +353,10 @@ def _chat_choice(
     if request.parser is None:
         delta = ChatDelta(role="assistant" if role else None, content=step.text or None)
     else:
-        calls = assemble.CallState(before.calls, before.call_done, before.call_open, before.call_held)
-        delta, calls = assemble.delta(step.events, calls, request.calls, _call_ids(request, index), role=role)
-        if calls != (before.calls, before.call_done, before.call_open, before.call_held):
-            after = structs.replace(
-                after,
-                calls=calls.calls,
-                call_done=calls.call_done,
-                call_open=calls.call_open,
-                call_held=calls.call_held,
-            )
+        known = assemble.CallState(before.calls, before.call_done, before.call_open, before.call_held)
+        delta, calls = assemble.delta(step.events, known, request.calls, _call_ids(request, index), role=role)
+        if calls is not known:
+            after = structs.replace(after, **calls._asdict())
         finish = assemble.finish_reason(finish, calls=calls.call_done, policy=request.calls)
     return (
         ChatChunkChoice(
@@ -598,9 +438,7 @@ def derender(request: PreparedRequest, response: GenerateResponse) -> ChatComple
         return derender_completions(request, [response])
     validate.check_response_size(response, request.model.limits)
     validate.check_ids_present(response)
-    prompt_ids = request.prompt_ids(0)
-    if prompt_ids is None:
-        prompt_ids = response.prompt_token_ids
+    prompt_ids = request.prompt_ids(0, response.prompt_token_ids)
     choices = [_chat_whole(request, choice, prompt_ids) for choice in response.choices]
     return ChatCompletionResponse(
         id=request.request_id,
@@ -625,9 +463,7 @@ def derender_completions(request: PreparedRequest, responses: Sequence[GenerateR
         validate.check_ids_present(response, of=f" of response {number}")
     choices: list[CompletionChoice] = []
     for prompt, response in enumerate(responses):
-        prompt_ids = request.prompt_ids(prompt)
-        if prompt_ids is None:
-            prompt_ids = response.prompt_token_ids
+        prompt_ids = request.prompt_ids(prompt, response.prompt_token_ids)
         for choice in response.choices:
             step = _whole(request, choice, prompt_ids)
             logprobs, _ = _completion_logprobs(request, choice, _first_state(request), step.text)
@@ -652,10 +488,6 @@ def derender_completions(request: PreparedRequest, responses: Sequence[GenerateR
         kv_transfer_params=first if all(response.kv_transfer_params == first for response in responses) else None,
         metrics=responses[0].metrics if len(responses) == 1 else None,
     )
-
-
-def _first_state(request: PreparedRequest) -> StreamState:
-    return StreamState(version=STATE_VERSION, fingerprint=request.model.fingerprint)
 
 
 def _whole(request: PreparedRequest, choice: GenerateChoice, prompt_ids: Ids | None) -> _Advance:

@@ -8,6 +8,8 @@ from worker.core import message_regions
 from worker.core.compiled import (
     CALL,
     CLOSE_REASONING,
+    FIRST_DROPPED,
+    LAST_SYMBOL,
     MATH,
     NEWLINE,
     NOISE,
@@ -22,6 +24,7 @@ from worker.core.compiled import (
 from worker.core.grammar import MAX_LITERAL, Elements, Json, Literals, Members, Params, Python
 from worker.core.json_regions import ITEM
 from worker.core.json_scan import VALUE as JSON_VALUE
+from worker.core.param_regions import unescape
 from worker.core.run import Run
 from worker.core.run_constants import (
     AFTER,
@@ -58,6 +61,8 @@ from worker.core.run_constants import SECTION as IN_SECTION
 
 _PROSE = re.compile(r"\S+\s+\S")
 _IDENTIFIER = re.compile(r"[\w.\-]+\Z")
+MAX_CHANCE = 2
+"""So many characters may be a marker's beginning by chance: `<`, `</`."""
 
 
 def _table(run: Run) -> TextRegion:
@@ -66,8 +71,8 @@ def _table(run: Run) -> TextRegion:
     if run.region == REASONING:
         return c.in_reasoning
     table = c.in_content
-    if run.flags & AFTER_CALL and c.after_bare is not None:
-        table = c.after_bare
+    if run.flags & AFTER_CALL and c.after_call is not None:
+        table = c.after_call
     elif run.flags & OPENER:
         table = c.at_start
     if table is not c.in_content:
@@ -84,7 +89,7 @@ def _table(run: Run) -> TextRegion:
 def _skip_blank(run: Run) -> str:
     """The next character that is neither whitespace nor a special token without a meaning, "" if there is none."""
     buf, pos, size = run.buf, run.pos, len(run.buf)
-    while pos < size and (buf[pos] in SPACE or "\ud900" <= buf[pos] <= "\udfff"):
+    while pos < size and (buf[pos] in SPACE or FIRST_DROPPED <= buf[pos] <= LAST_SYMBOL):
         pos += 1
     run.pos = pos
     return buf[pos] if pos < size else ""
@@ -171,11 +176,10 @@ def label(run: Run) -> bool:
     if rest.startswith(wanted):
         run.pos += len(wanted)
     elif len(rest) < len(wanted) and wanted.startswith(rest):
-        if run.ending and rest == wanted[:-1]:
-            run.pos += len(rest)
-        elif not run.ending:
+        if not run.ending:
             run.region = LABEL
             return run.wait(run.pos)
+        run.pos += len(rest)  # a header that was cut says nothing
     return run.pos < len(run.buf)
 
 
@@ -229,6 +233,11 @@ def _opened(run: Run, action: int, space: str, opener: str, in_reasoning: bool) 
         _accept(run)
 
 
+def _before_call(gap: str, space: str) -> str:
+    """What stays of whitespace between content and a call."""
+    return space if gap == "keep" else "" if gap == "strip" else space.removesuffix(gap)
+
+
 def _accept(run: Run) -> None:
     """The opener is one: settle the whitespace before it and go on to the call."""
     c, tools = run.c, run.c.tools
@@ -239,10 +248,7 @@ def _accept(run: Run) -> None:
     run.raw = ""
     run.kind = 0
     if space and not run.flags & FROM_REASONING and run.flags & SEEN and not run.flags & AFTER_CALL:
-        if tools.gap == "keep":
-            run.say_content(space)
-        elif tools.gap != "strip":
-            run.say_content(space.removesuffix(tools.gap))
+        run.say_content(_before_call(tools.gap, space))
     run.flags &= ~(LONG | OPENER | FROM_REASONING)
     run.region = IN_SECTION if action == SECTION else c.call_region
     if action == SECTION and c.or_members is not None:
@@ -309,9 +315,10 @@ def opened(run: Run) -> bool:
         _accept(run)
         run.region = MEMBERS
         return True
-    match = c.header_end.find(rest)
+    assert c.header is not None
+    match = c.header.end.find(rest)
     if match is None:
-        hold = c.header_end.hold(rest, 0)
+        hold = c.header.end.hold(rest, 0)
         if _PROSE.match(rest[:hold]) or run.over(start, MAX_HEADER):
             run.pos = start
             return _reject(run)
@@ -355,21 +362,22 @@ def section(run: Run) -> bool:
 
 def header(run: Run) -> bool:
     """The name of a call, up to what ends it."""
-    c = run.c
+    c, markers = run.c, run.c.header
+    assert markers is not None
     start = run.pos
     char = run.skip_space()
     if c.or_members is not None and char and char in c.first_of_members:
         run.region = MEMBERS
         return True
-    match = c.header_end.find(run.buf, run.pos)
-    abort = c.header_abort.find(run.buf, run.pos)
+    match = markers.end.find(run.buf, run.pos)
+    abort = markers.abort.find(run.buf, run.pos)
     if abort and (match is None or abort.start() < match.start()):
         # no name, or no arguments: not a call
         run.pos = abort.start()
         run.flags |= MUTE
         run.region = AFTER
         return True
-    if match and not run.ending and c.header_abort.hold(run.buf, run.pos) < match.start():
+    if match and not run.ending and markers.abort.hold(run.buf, run.pos) < match.start():
         match = None  # what ends the header stands inside the beginning of what breaks it off
     if match is None:
         if run.over(start, MAX_HEADER):
@@ -378,25 +386,30 @@ def header(run: Run) -> bool:
             return True
         return run.wait(start)
     captured = run.literal(run.buf[run.pos : match.start()])
-    kept = match.group() in c.header_keep
+    kept = match.group() in markers.keep
     run.pos = match.start() if kept else match.end()
-    assert c.header_pattern is not None
-    found = c.header_pattern.fullmatch(captured)
+    found = markers.pattern.fullmatch(captured)
     groups = found.groupdict() if found else {}
     name = (groups.get("name") or "").strip()
-    if c.params is not None and c.params.escapes:
+    if c.params is not None and c.params.grammar.escapes:
         name = unescape(name)
     run.name = name if len(name) <= MAX_HEADER else ""
     id_ = (groups.get("id") or "").strip()
     run.id = id_ if len(id_) <= MAX_HEADER else ""
     if not run.name:
         run.flags |= MUTE
-    arguments = c.tools.arguments if c.tools else None
+    _begin_arguments(run, kept=kept, empty=bool(groups.get("empty")))
+    return True
+
+
+def _begin_arguments(run: Run, *, kept: bool, empty: bool) -> None:
+    """On to the arguments. kept: what ended the header belongs to them; empty: the header says that there are none."""
+    arguments = run.c.arguments
     if isinstance(arguments, Json):
         run.region, run.mode, run.stack = JSON, JSON_VALUE, ""
     elif isinstance(arguments, Params):
         run.begin()
-        if groups.get("empty"):
+        if empty:
             run.write("{}")
             run.end(True)
             run.call_over()
@@ -417,11 +430,6 @@ def header(run: Run) -> bool:
             else:
                 run.flags |= MUTE
             run.region = AFTER
-    return True
-
-
-def unescape(text: str) -> str:
-    return text.replace("&quot;", '"').replace("&amp;", "&")
 
 
 def after(run: Run) -> bool:
@@ -438,9 +446,9 @@ def after(run: Run) -> bool:
             run.region = MEMBERS
             return True
         run.flags &= ~FRESH
-    match = c.after_call.find(run.buf, run.pos)
+    match = c.in_section.find(run.buf, run.pos)
     if match is None:
-        return run.wait(c.after_call.hold(run.buf, run.pos))
+        return run.wait(c.in_section.hold(run.buf, run.pos))
     literal = match.group()
     run.end(bool(run.flags & GOOD))
     if literal == c.close:
@@ -462,14 +470,17 @@ def after(run: Run) -> bool:
 
 
 def finish_text(run: Run) -> None:
-    """End of the output in a text region: what was held is text, unless it is part of a marker's ids."""
-    said = run.held
-    run.held = ""
-    symbol = SYMBOL.search(said)
-    if symbol:
-        said = said[: symbol.start()]
-        if said.endswith("<"):  # `<` before an id that only markup has
-            said = said[:-1]
+    """End of the output in a text region: what was held is text, unless it is the beginning of a marker.
+
+    Ids that only a marker has make it one. Text that may begin one is taken for it where the output was cut, if it is
+    more than the one or two characters that prose ends with, too.
+    """
+    run.buf, run.pos, run.held = run.held, 0, ""
+    said = run.buf
+    begin = _table(run).markers.hold(said, 0)
+    if SYMBOL.search(said, begin) or (run.reason == "length" and len(said) - begin > MAX_CHANCE):
+        space = said[:begin]
+        said = _before_call(run.c.gap if run.region == CONTENT else "strip", space)
     if run.region == REASONING:
         if run.flags & SEEN_REASONING or said.strip(SPACE):
             run.say_reasoning(said)

@@ -164,8 +164,14 @@ def check_output_mode(message: GenerateChunk | GenerateResponse) -> None:
 
 
 def check_prompt_ids(ids: Sequence[int] | None, limits: Limits) -> None:
-    if ids is not None and limits.max_model_len is not None and len(ids) > limits.max_model_len:
-        raise RequestError(f"prompt_token_ids has {len(ids)} ids, over the model's limit of {limits.max_model_len}")
+    _check_length("prompt_token_ids", ids, "ids", limits)
+
+
+def _check_length(what: str, values: Sequence[object] | None, unit: str, limits: Limits) -> None:
+    """Nothing that has a value for each token is longer than the model's context."""
+    limit = limits.max_model_len
+    if limit is not None and values is not None and len(values) > limit:
+        raise RequestError(f"{what} has {len(values)} {unit}, over the model's limit of {limit}")
 
 
 def check_ids_present(response: GenerateResponse, *, of: str = "") -> None:
@@ -189,31 +195,16 @@ def check_response_size(response: GenerateResponse, limits: Limits) -> None:
     if len(response.choices) > limits.max_sequences:
         raise RequestError(f"response has {len(response.choices)} choices, over the limit of {limits.max_sequences}")
     for choice in response.choices:
-        ids = choice.token_ids
-        if limits.max_model_len is not None and ids is not None and len(ids) > limits.max_model_len:
-            raise RequestError(
-                f"choice {choice.index} has {len(ids)} token ids, over the model's limit of {limits.max_model_len}"
-            )
+        _check_length(f"choice {choice.index}", choice.token_ids, "token ids", limits)
         check_logprobs(choice.logprobs, limits)
-    if (
-        response.prompt_logprobs is not None
-        and limits.max_model_len is not None
-        and len(response.prompt_logprobs) > limits.max_model_len
-    ):
-        raise RequestError(
-            f"prompt_logprobs has {len(response.prompt_logprobs)} entries, over the model's limit of"
-            f" {limits.max_model_len}"
-        )
+    _check_length("prompt_logprobs", response.prompt_logprobs, "entries", limits)
     check_prompt_ids(response.prompt_token_ids, limits)
 
 
 def check_logprobs(logprobs: GenerateLogprobs | None, limits: Limits) -> None:
     if logprobs is None or logprobs.content is None:
         return
-    if limits.max_model_len is not None and len(logprobs.content) > limits.max_model_len:
-        raise RequestError(
-            f"logprobs has {len(logprobs.content)} entries, over the model's limit of {limits.max_model_len}"
-        )
+    _check_length("logprobs", logprobs.content, "entries", limits)
     if limits.max_logprobs is None or limits.max_logprobs < 0:
         return
     for entry in logprobs.content:

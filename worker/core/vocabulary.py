@@ -7,9 +7,8 @@ two ids is the bytes of an unfinished character. Any other decoder runs over a w
 
 from __future__ import annotations
 
-import codecs
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -30,22 +29,22 @@ def _byte_level_alphabet() -> dict[str, int]:
 _BYTE_OF = _byte_level_alphabet()
 
 
-def _one_per_byte(error: UnicodeError) -> tuple[str, int]:
-    """Byte fallback writes one U+FFFD for each byte of an invalid run (UTF-8 lossy decoding: one a run)."""
-    if not isinstance(error, UnicodeDecodeError):
-        raise error
-    return REPLACEMENT * (error.end - error.start), error.end
-
-
-codecs.register_error("derender.one_per_byte", _one_per_byte)
-
-
 def _decoder_steps(decoder: dict[str, Any] | None) -> list[dict[str, Any]]:
     if decoder is None:
         return []
     if decoder["type"] == "Sequence":
         return [step for part in decoder["decoders"] for step in _decoder_steps(part)]
     return [decoder]
+
+
+class _Table(dict[int, bytes]):
+    """What was looked up, and a look-up of the rest: every id of an output passes here, without a call of Python."""
+
+    def __init__(self, look_up: Callable[[int], bytes]) -> None:
+        self._look_up = look_up
+
+    def __missing__(self, id_: int) -> bytes:
+        return self._look_up(id_)
 
 
 class Vocabulary:
@@ -61,9 +60,9 @@ class Vocabulary:
         added = tokenizer.get_added_tokens_decoder()
         self.special = frozenset(id_ for id_, token in added.items() if token.special)
         self.id_of: dict[str, int] = {token.content: id_ for id_, token in added.items()}
-        definition = json.loads(tokenizer.to_str())
-        self.fingerprint = blake2b(tokenizer.to_str().encode(), digest_size=8).hexdigest()
-        steps = _decoder_steps(definition["decoder"])
+        definition = tokenizer.to_str()
+        self.fingerprint = blake2b(definition.encode(), digest_size=8).hexdigest()
+        steps = _decoder_steps(json.loads(definition)["decoder"])
         self.kind: DecoderKind = "window"
         self.strips_leading_space = False
         self._replace: tuple[str, str] | None = None
@@ -78,7 +77,9 @@ class Vocabulary:
                 self._replace = (steps[0]["pattern"]["String"], steps[0]["content"])
                 self.strips_leading_space = bool(rest)
         self.size = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
-        self._bytes: dict[int, bytes] = {}
+        self._bytes = _Table(self._look_up)
+        self.bytes_of: Callable[[int], bytes] = self._bytes.__getitem__
+        """Bytes that an id stands for; empty for an id without a vocabulary entry."""
         self._byte_ids: set[int] = set()
         self._alone: dict[int, tuple[str, list[int] | None]] = {}
         self.added: dict[int, str] = {
@@ -91,11 +92,6 @@ class Vocabulary:
         if self.kind != "window" or alone == self.tokenizer.id_to_token(id_):
             return alone
         return self.decode((id_, id_)).removeprefix(alone)
-
-    def bytes_of(self, id_: int) -> bytes:
-        """Bytes that an id stands for; empty for an id without a vocabulary entry."""
-        known = self._bytes.get(id_)
-        return self._look_up(id_) if known is None else known
 
     def is_byte(self, id_: int) -> bool:
         """Whether the id is one byte of a byte-fallback run."""

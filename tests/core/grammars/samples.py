@@ -102,6 +102,7 @@ SAMPLES: list[Sample] = [
            content="<think>r</think>c", only="ids"),
     Sample("gemma4-label", None, "gemma4", "<|channel>thought\na\n<channel|>b", content="b", thought="a"),
     Sample("gemma4-no-label", None, "gemma4", "<|channel>though\na<channel|>b", content="b", thought="though\na"),
+    Sample("gemma4-cut-in-label", None, "gemma4", "<|channel>th", finish="length"),
     Sample("gemma4-content-by-default", None, "gemma4", "b", content="b"),
     Sample("granite-phrases", None, "granite", "Here is my thought process: a\nHere is my response: b",
            content=" b", thought=" a"),
@@ -114,6 +115,10 @@ SAMPLES: list[Sample] = [
     Sample("glm47-prompt-closed", None, "glm47", "b", content="b", prompt="<think></think>"),
     Sample("glm45-trailing-space", None, "glm45", "a \n</think>b", content="b", thought="a"),
     Sample("granite-cut", None, "granite", "Here is my thought process: a", thought=" a", finish="length"),
+    Sample("granite-cut-in-a-phrase", None, "granite", "Here is my thought process: a\nHere is my", thought=" a",
+           finish="length"),
+    Sample("granite-ends-with-a-phrase's-words", None, "granite", "Here is my thought process: a\nHere is my",
+           thought=" a\nHere is my"),
     Sample("seed_oss-off", None, "seed_oss", "b", content="b", kwargs={"enable_thinking": False}),
     Sample("seed_oss-prompt-open", None, "seed_oss", "a</seed:think>\n\nb", content="b", thought="a",
            prompt="<seed:think>"),
@@ -143,6 +148,7 @@ SAMPLES: list[Sample] = [
     *hermes("closer-missing", '<tool_call>{"name": "now"}\n<tool_call>{"name": "now"}</tool_call>',
             calls=[("now", {}), ("now", {})]),
     *hermes("extra-brace", '<tool_call>{"name": "now", "arguments": {}}}</tool_call>', calls=[("now", {})]),
+    *hermes("closer-twice", '<tool_call>{"name": "now"}</tool_call>\n</tool_call> b', content=" b", calls=[("now", {})]),
     *hermes("raw-newline", '<tool_call>{"name": "note", "arguments": {"text": "a\nb"}}</tool_call>',
             calls=[("note", {"text": "a\nb"})]),
     *hermes("no-name", '<tool_call>{"tool": "now"}</tool_call>'),
@@ -236,6 +242,8 @@ SAMPLES: list[Sample] = [
            kwargs={"thinking": True}),
     Sample("deepseek_v31-no-brace", "deepseek_v31", None, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>now<｜tool▁sep｜>x"
            "<｜tool▁call▁end｜><｜tool▁calls▁end｜>b", content="b"),
+    Sample("deepseek_v31-closers-swapped", "deepseek_v31", None, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>now<｜tool▁sep｜>{}"
+           "<｜tool▁calls▁end｜><｜tool▁call▁end｜>b", content="b", calls=[("now", {})]),
     Sample("deepseek_v31-no-separator", "deepseek_v31", None, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>now"
            "<｜tool▁call▁end｜><｜tool▁calls▁end｜>b", content="b"),
     Sample("deepseek_v31-two", "deepseek_v31", None, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>now<｜tool▁sep｜>{\"a\": [1]}"
@@ -284,6 +292,7 @@ SAMPLES: list[Sample] = [
             calls=[("note", {"_text": 'it\'s "q" Aé', "tags": [1, -2.5, None, True, ["a"]], "meta": {"k": [1]}})]),
     *python("strings", "[note(text='''a\n'b' \"c\"''', path='x' \"y\", label=r'\\n')]",
             calls=[("note", {"text": "a\n'b' \"c\"", "path": "xy", "label": "\\n"})]),
+    *python("unknown-escape", r"[note(text='\d+\.')]", calls=[("note", {"text": "\\d+\\."})]),
     *python("list-answer", "[1, 2]", content="[1, 2]"),
     *python("positional", "[f(1)]", content="[f(1)]"),
     *python("dotted", "[a.f(x=1)]", calls=[("a.f", {"x": 1})]),
@@ -333,6 +342,8 @@ SAMPLES: list[Sample] = [
     Sample("openai-plain-text", "openai", "openai_gptoss", "hello", content="hello", prompt="<|start|>assistant"),
     Sample("openai-cut-json", "openai", "openai_gptoss", ' to=functions.now<|channel|>commentary<|message|>{"a": "x<|call|>',
            cut=True, prompt="<|start|>assistant", only="ids"),
+    Sample("openai-cut-in-role", "openai", "openai_gptoss", "<|channel|>analysis<|message|>a<|end|><|start|>as", thought="a",
+           finish="length"),
     Sample("openai_gptoss-alone", None, "openai_gptoss", "<|channel|>analysis<|message|>a<|end|><|start|>assistant to="
            "functions.now<|channel|>commentary<|message|>{}<|call|><|start|>assistant<|channel|>final<|message|>b",
            content="b", thought="a", prompt="<|start|>assistant"),
@@ -430,6 +441,9 @@ SAMPLES: list[Sample] = [
     Sample("minicpm5-xml", "minicpm5", None, '<function name="note"><param name="text"> a &lt;b&gt; &amp;amp; &#65;&#x42; &no; &'
            ' </param><param name="path"><![CDATA[x </param> & ]] ]]></param><param name="limit">2</param></function>',
            calls=[("note", {"text": "a <b> &amp; AB &no; &", "path": "x </param> & ]] ", "limit": 2})]),
+    Sample("minicpm5-cut-in-opener", "minicpm5", None, "Hm.\n<function", content="Hm.", finish="length"),
+    Sample("minicpm5-ends-with-a-tag", "minicpm5", None, "Hm.\n<function", content="Hm.\n<function"),
+    Sample("minicpm5-cut-after-a-bracket", "minicpm5", None, "if a <", content="if a <", finish="length"),
     Sample("minicpm5-mixed-cdata", "minicpm5", None, '<function name="note"><param name="text">a <![CDATA[<b>]]>\n<![CDATA[c'
            "]]>\n</param></function>", calls=[("note", {"text": "a <b>\nc"})]),
     Sample("minicpmv-newlines", None, "minicpmv", r"a</think>b\nc \(\nu\) \d\[\n\]\n", content="b\nc \\(\\nu\\) \\d\\[\\n\\]\n",
@@ -440,6 +454,8 @@ SAMPLES: list[Sample] = [
            calls=[("now", {"a": 1})]),
     Sample("xlam-fence-that-is-no-call", "xlam", None, 'See\n```json\n{"a": 1}\n```\nthere', content='See\n```json\n{"a": 1}\n```\n'
            "there"),
+    Sample("xlam-cut-behind-opener", "xlam", None, 'Ok.\n[TOOL_CALLS][{"', content="Ok.", finish="length"),
+    Sample("xlam-ends-behind-opener", "xlam", None, "See [TOOL_CALLS][", content="See [TOOL_CALLS]["),
     Sample("xlam-after-thinking", "xlam", "deepseek_r1", 'a</think>\n[{"name": "now"}]', thought="a", calls=[("now", {})]),
     Sample("dots-json", "dots", None, '<dots_function_call>\n{"name": "now", "arguments": {"a": "</dots_function_call>"}}\n'
            "</dots_function_call>ok", content="ok", calls=[("now", {"a": "</dots_function_call>"})]),
@@ -462,6 +478,10 @@ SAMPLES: list[Sample] = [
            "a b<escape>}<end_function_call>", calls=[("note", {"text": 5, "limit": 5, "path": "a b"})]),
     Sample("olmo3-newline-in-string", "olmo3", None, "<function_calls>\nnote(text='a\nb')\nnow(a=null)\n</function_calls>x",
            content="x", calls=[("note", {"text": "a\nb"}), ("now", {"a": None})]),
+    Sample("olmo3-broken", "olmo3", None, "a<function_calls>\nnow()\nnow(1)\n</function_calls>b", content="ab",
+           calls=[("now", {})], cut=True),
+    Sample("lfm2-broken", "lfm2", None, "a<|tool_call_start|>[now(), now(a=[)]<|tool_call_end|>b", content="ab",
+           calls=[("now", {})], cut=True),
     Sample("lfm2-text-around", "lfm2", None, "a <|tool_call_start|>[now()]<|tool_call_end|>b", content="ab",
            calls=[("now", {})]),
     Sample("plamo-ends-reasoning", "plamo3", "plamo3", "a<|plamo:end_think:plamo|>b<|plamo:begin_think:plamo|>c"
