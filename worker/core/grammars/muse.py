@@ -11,7 +11,7 @@ _PARAMS = Params(
     open="<atem:parameter",
     until=">",
     close="</atem:parameter>",
-    pattern=r""".*?\bname=(?P<quote>["']?)(?P<key>[^"'>]*?)(?P=quote)(?:\s.*)?""",
+    pattern=r""".*?\bname=(?P<quote>["']?)(?P<key>(?:[^"'>]|\b["']\b)*?)(?P=quote)(?:\s.*)?""",
     untyped="json",
 )
 
