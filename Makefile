@@ -73,7 +73,7 @@ valgrind:
 
 browser:
 	@command -v chromium >/dev/null || { $(call apt_install,chromium); } \
-		|| echo "chromium is missing: the test that resumes an EventSource in a browser is skipped" >&2
+		|| echo "chromium is missing: the tests in a browser are skipped" >&2
 
 # --- maintenance -----------------------------------------------------------------------------------------------------
 

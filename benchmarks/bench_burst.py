@@ -5,7 +5,6 @@ python -m benchmarks.bench_burst [--json FILE] [--repeat 7]
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from typing import Any
@@ -20,7 +19,7 @@ from benchmarks.bench_pipeline import (
     workload_of,
 )
 from benchmarks.processes import Child, Server, children, redis_server
-from benchmarks.report import environment, table, write
+from benchmarks.report import environment, medians, options, table, write
 from schemas.keys import DEFAULT_PARTITIONS, WIRE_VERSION, Keys
 
 KINDS = ("plain", "reasoning_call")
@@ -71,10 +70,7 @@ def live_in_burst(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", help="write the rows to this file")
-    parser.add_argument("--repeat", type=int, default=7, help="turns of which the median is printed")
-    args = parser.parse_args()
+    args = options(__doc__).parse_args()
     rows: list[dict[str, Any]] = []
     with redis_server() as server:
         print({**environment(), "redis": server.version})
@@ -87,8 +83,7 @@ def main() -> None:
                     chunks = backlog(server, publishers[0], workers[kind], kind, f"c{turn}", 1)
                     runs.append(burst(server, publishers[0], workers[kind], kind, f"b{turn}"))
                     ratios.append(runs[-1]["tokens/s"] / chunks["chunks/s"])
-                row = {column: statistics.median(run[column] for run in runs) for column in runs[0]}
-                rows.append({"output": kind, **row, "tokens/s over per-chunk": statistics.median(ratios)})
+                rows.append({"output": kind, **medians(runs), "tokens/s over per-chunk": statistics.median(ratios)})
             table(f"Backlog of {RESPONSES} whole responses of {TOKENS} tokens, one worker process", rows)
             quiet: list[dict[str, float]] = []
             loud: list[dict[str, float]] = []
@@ -100,11 +95,9 @@ def main() -> None:
                     )
             part: list[dict[str, Any]] = []
             for name, measured in (("none", quiet), (f"{BURST} responses", loud)):
-                row = {column: statistics.median(run[column] for run in measured) for column in measured[0]}
                 pairs = zip(measured, quiet, strict=True)
-                part.append(
-                    {"burst": name, **row, "p99 ratio": statistics.median(a["p99 ms"] / b["p99 ms"] for a, b in pairs)}
-                )
+                ratio = statistics.median(run["p99 ms"] / base["p99 ms"] for run, base in pairs)
+                part.append({"burst": name, **medians(measured), "p99 ratio": ratio})
             table(f"Live latency: {LIVE_STREAMS} streams, {RATE:.0f} chunks per second each", part)
             rows += part
     write(args.json, "burst", rows)

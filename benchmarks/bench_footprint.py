@@ -8,7 +8,6 @@ requests, one a request here) are shown apart. The import is CPU of a new interp
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import statistics
@@ -18,7 +17,7 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.report import environment, table, write
+from benchmarks.report import environment, options, table, write
 from benchmarks.roles import events
 from benchmarks.workloads import WORKLOADS, Workload
 from schemas import keys
@@ -102,10 +101,7 @@ def imports(repeat: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", help="write the rows to this file")
-    parser.add_argument("--repeat", type=int, default=7, help="imports of which the median is printed")
-    args = parser.parse_args()
+    args = options(__doc__, "imports of which the median is printed").parse_args()
     print(environment())
     rows = [streams(workload) for workload in WORKLOADS.values()]
     table(f"Memory per open stream after {OUTPUT} tokens, in bytes", rows)

@@ -9,13 +9,12 @@ The kinds take turns, so that what the machine does meanwhile is the same for al
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from typing import Any
 
 from benchmarks.processes import Child, Server, children, cpu_s, redis_server
-from benchmarks.report import environment, table, write
+from benchmarks.report import environment, medians, options, table, write
 from schemas.keys import DEFAULT_PARTITIONS, WIRE_VERSION, Keys, partition_of
 
 KINDS = ("passthrough", "plain", "reasoning_call")
@@ -123,12 +122,11 @@ def latencies(sent: list[list[float]], arrived: list[list[float]], *, skip: int 
     return {"p50 ms": cuts[499], "p95 ms": cuts[949], "p99 ms": cuts[989], "max ms": waits[-1]}
 
 
-def medians(runs: dict[str, list[dict[str, float]]], ratios: dict[str, str]) -> list[dict[str, Any]]:
+def rows_of(runs: dict[str, list[dict[str, float]]], ratios: dict[str, str]) -> list[dict[str, Any]]:
     """A row for each kind. ratios: column -> title of its ratio to pass-through, the median over pairs of one turn."""
     rows = []
     for kind, measured in runs.items():
-        row: dict[str, Any] = {"worker": kind}
-        row |= {column: statistics.median(run[column] for run in measured) for column in measured[0]}
+        row: dict[str, Any] = {"worker": kind, **medians(measured)}
         for column, title in ratios.items():
             pairs = zip(measured, runs["passthrough"], strict=True)
             row[title] = statistics.median(run[column] / base[column] for run, base in pairs)
@@ -137,9 +135,7 @@ def medians(runs: dict[str, list[dict[str, float]]], ratios: dict[str, str]) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", help="write the rows to this file")
-    parser.add_argument("--repeat", type=int, default=7, help="turns of which the median is printed")
+    parser = options(__doc__)
     parser.add_argument("--tokens", type=int, action="append", help="tokens per chunk of the backlog; repeatable")
     parser.add_argument("--seconds", type=float, default=3.0, help="length of a live run")
     parser.add_argument("--only", choices=("backlog", "live"), help="one of the two parts")
@@ -160,9 +156,9 @@ def main() -> None:
                 ratios = {"worker us/chunk": "CPU ratio", "chunks/s": "rate ratio"}
                 cold = {kind: [measured[0]] for kind, measured in runs.items()}
                 warm = {kind: measured[1:] for kind, measured in runs.items()}
-                part = [{"tokens/chunk": tokens, "caches": "warm", **row} for row in medians(warm, ratios)]
+                part = [{"tokens/chunk": tokens, "caches": "warm", **row} for row in rows_of(warm, ratios)]
                 if tokens == 1:
-                    part += [{"tokens/chunk": tokens, "caches": "cold", **row} for row in medians(cold, ratios)]
+                    part += [{"tokens/chunk": tokens, "caches": "cold", **row} for row in rows_of(cold, ratios)]
                 table(f"Backlog of {STREAMS} streams, {tokens} tokens per chunk, one worker process", part)
                 rows += part
             if args.only != "backlog":
@@ -171,7 +167,7 @@ def main() -> None:
                     for kind in KINDS:
                         prefix = f"l{turn}-{kind}"
                         runs[kind].append(live(server, publisher, workers[kind], follower, kind, prefix, args.seconds))
-                part = medians(runs, {"p50 ms": "p50 ratio", "p99 ms": "p99 ratio", "worker us/chunk": "CPU ratio"})
+                part = rows_of(runs, {"p50 ms": "p50 ratio", "p99 ms": "p99 ratio", "worker us/chunk": "CPU ratio"})
                 table(f"Live: {LIVE_STREAMS} streams, {RATE:.0f} chunks per second each", part)
                 rows += part
     write(args.json, "pipeline", rows)

@@ -8,7 +8,6 @@ per second, so 50 ms are silence already.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import threading
 import time
@@ -18,7 +17,7 @@ from typing import Any
 
 from benchmarks.bench_pipeline import drained
 from benchmarks.processes import Child, Server, children, redis_server
-from benchmarks.report import environment, table, write
+from benchmarks.report import environment, medians, options, table, write
 from schemas.keys import DEFAULT_PARTITIONS, WIRE_VERSION
 
 STREAMS = 50
@@ -88,10 +87,7 @@ def resumed(server: Server, publisher: Child, kind: str, prefix: str) -> dict[st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", help="write the rows to this file")
-    parser.add_argument("--repeat", type=int, default=7, help="turns of which the median is printed")
-    args = parser.parse_args()
+    args = options(__doc__).parse_args()
     rows: list[dict[str, Any]] = []
     with redis_server() as server:
         print({**environment(), "redis": server.version})
@@ -107,8 +103,7 @@ def main() -> None:
             part: list[dict[str, Any]] = []
             for kind in ("plain", "reasoning_call"):
                 measured = [resumed(server, publisher, kind, f"r{turn}") for turn in range(args.repeat)]
-                row = {column: statistics.median(run[column] for run in measured) for column in measured[0]}
-                part.append({"output": kind, **row})
+                part.append({"output": kind, **medians(measured)})
             table(f"{REQUESTS} requests, 20 chunks of each by one worker and 20 by the next", part)
     write(args.json, "resume", rows + part)
 

@@ -9,14 +9,13 @@ one response of the engine.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from typing import Any
 
 import msgspec
 
-from benchmarks.report import environment, table, write
+from benchmarks.report import environment, options, table, write
 from benchmarks.workloads import WORKLOADS, Workload
 from schemas.generate import GenerateChunk, GenerateResponse
 from schemas.state import StreamState
@@ -96,9 +95,7 @@ def measure_whole(workload: Workload, length: int, *, repeat: int) -> dict[str, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", help="write the rows to this file")
-    parser.add_argument("--repeat", type=int, default=7, help="runs of which the median is printed")
+    parser = options(__doc__, "runs of which the median is printed")
     parser.add_argument("--only", action="append", choices=sorted(WORKLOADS), help="this output only; may be repeated")
     args = parser.parse_args()
     names = args.only or list(WORKLOADS)

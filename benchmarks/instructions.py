@@ -16,6 +16,8 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -77,9 +79,16 @@ def _counted(arguments: list[str], given: bytes = b"") -> int:
     return int(match[1].replace(",", ""))
 
 
-def count(name: str, *, extra: float = 0.0) -> int:
-    """Instructions per step of a workload. Raises RuntimeError where valgrind cannot run."""
-    return (_total(name, extra) - _total("", 0.0)) // (ROUNDS * STEPS)
+def counts(workloads: Iterable[tuple[str, float]]) -> list[int]:
+    """Instructions per step of each (workload, extra), counted side by side. Raises RuntimeError without valgrind."""
+    return _per_step(_total, [("", 0.0), *workloads])
+
+
+def _per_step(total: Callable[..., int], runs: list[tuple[Any, ...]]) -> list[int]:
+    """Instructions per step of all runs but the first, which has no steps to count."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # what is counted does not depend on what runs beside it
+        idle, *totals = pool.map(total, *zip(*runs, strict=True))
+    return [(one - idle) // (ROUNDS * STEPS) for one in totals]
 
 
 def work_at(more: str, length: int, states: dict[str, bytes]) -> None:
@@ -112,9 +121,11 @@ def _total_at(more: str, length: int) -> int:
     return _counted(["--work-at", more, str(length)], msgspec.json.encode(states))
 
 
-def count_at(name: str, length: int) -> int:
-    """Instructions per step after `length` output tokens. Raises RuntimeError where valgrind cannot run."""
-    return (_total_at(name, length) - _total_at("", 0)) // (ROUNDS * STEPS)
+def counts_by_length() -> dict[str, dict[int, int]]:
+    """Instructions per step of each workload of FLAT after each of LENGTHS. Raises RuntimeError without valgrind."""
+    runs = [(name, length) for name in FLAT for length in LENGTHS]
+    found = dict(zip(runs, _per_step(_total_at, [("", 0), *runs]), strict=True))
+    return {name: {length: found[name, length] for length in LENGTHS} for name in FLAT}
 
 
 def platform_key() -> str:
@@ -129,9 +140,9 @@ def baseline() -> dict[str, int] | None:
     return stored.get(platform_key())
 
 
-def excess(counts: dict[str, int], before: dict[str, int]) -> dict[str, float]:
+def excess(found: dict[str, int], before: dict[str, int]) -> dict[str, float]:
     """Workloads whose count grew by more than TOLERANCE, with the growth."""
-    growth = {name: counts[name] / before[name] - 1 for name in before}
+    growth = {name: found[name] / before[name] - 1 for name in before}
     return {name: value for name, value in growth.items() if value > TOLERANCE}
 
 
@@ -147,20 +158,20 @@ def main() -> None:
         work_at(args.work_at[0], int(args.work_at[1]), states)
         return
     if args.lengths:
-        for name in FLAT:
-            print(f"{name:12}", *(f"{length:>7,}: {count_at(name, length):>8,}" for length in LENGTHS))
+        for name, by_length in counts_by_length().items():
+            print(f"{name:12}", *(f"{length:>7,}: {value:>8,}" for length, value in by_length.items()))
         return
     if args.work:
         work(args.work[0], float(args.work[1]))
         return
-    counts = {name: count(name) for name in GUARDED}
+    found = dict(zip(GUARDED, counts((name, 0.0) for name in GUARDED), strict=True))
     before = baseline() or {}
-    for name, value in counts.items():
+    for name, value in found.items():
         change = f"{value / before[name] - 1:+.1%}" if name in before else "new"
         print(f"{name:12} {value:>10,} instructions per step  {change}")
     if args.write:
         stored: dict[str, Any] = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
-        stored[platform_key()] = counts
+        stored[platform_key()] = found
         BASELINE.write_text(json.dumps(stored, indent=1, sort_keys=True) + "\n")
 
 

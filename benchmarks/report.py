@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 PACKAGES = ("msgspec", "redis", "arq", "tokenizers", "hiredis", "uvloop")
+
+
+def options(doc: str, repeat: str = "turns of which the median is printed") -> argparse.ArgumentParser:
+    """What every benchmark can be told. doc: of its module; repeat: what is repeated there."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--json", help="write the rows to this file")
+    parser.add_argument("--repeat", type=int, default=7, help=repeat)
+    return parser
+
+
+def medians(runs: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The median of each column over runs of one kind."""
+    return {column: statistics.median(run[column] for run in runs) for column in runs[0]}
 
 
 def environment() -> dict[str, Any]:

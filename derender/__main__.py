@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from link.process import own_version
-from worker.settings import SettingsError
+from worker.settings import SettingsError, did_you_mean
 
 VERBS = {
     "worker": "drain partitions: token ids in, OpenAI-compatible replies out",
@@ -23,7 +23,9 @@ VERBS = {
     "call": "derender JSON lines without Redis",
     "gateway": "HTTP front doors: derender, render, an OpenAI-compatible API, resumable streams",
     "bridge": "call a token-in / token-out engine for requests of the gateway",
+    "engine": "stand in for an engine: answer a bridge from a recording",
     "record": "store live chunk streams as a recording",
+    "parsers": "list the names of reasoning and tool parsers",
 }
 """Verb -> what it does; `derender/<verb>.py` has `add_arguments(parser)` and `run(args, environ)`."""
 
@@ -87,7 +89,7 @@ def _run(arguments: list[str]) -> int:
         return 0 if arguments else 2
     name, *rest = arguments
     if name not in VERBS:
-        sys.stderr.write(f"derender: no verb {name!r}\n\n{usage()}")
+        sys.stderr.write(f"derender: no verb {name!r}{did_you_mean(name, VERBS)}\n\n{usage()}")
         return 2
     try:
         verb = cast(Verb, import_module(f"derender.{name}"))  # only this one: tail does not need tokenizers

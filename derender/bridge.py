@@ -17,7 +17,7 @@ from gateway.settings import BridgeSettings
 from link.process import set_up_logging
 from producer.generate import GenerateQueue
 from producer.publish import Producer
-from worker.settings import RedisSettings, SettingsError, add_options, load, option
+from worker.settings import RedisSettings, SettingsError, add_options, check_log_level, load, log_level_option, option
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class BridgeOptions(BridgeSettings, RedisSettings):
     """Options of `bridge`."""
 
     max_backlog: int = option(10_000, "wait while a partition has more unprocessed entries than this")
-    log_level: str = option("info", "debug, info, warning or error")
+    log_level: str = log_level_option()
 
     def __post_init__(self) -> None:
         RedisSettings.__post_init__(self)
@@ -33,6 +33,7 @@ class BridgeOptions(BridgeSettings, RedisSettings):
             BridgeSettings.__post_init__(self)
         except ValueError as error:
             raise SettingsError(str(error)) from None
+        check_log_level(self.log_level)
         if self.engine is None:
             raise SettingsError("--engine is needed: the base URL of the engine, such as http://127.0.0.1:8200")
         if self.max_backlog < 1:
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
 async def _bridge(settings: BridgeOptions) -> None:
     from gateway.bridge import Bridge, engine_client
 
-    with reaching(settings.redis_url):
+    with reaching(settings.redis_url, "bridge"):
         producer = await Producer.connect(
             settings.redis_url, prefix=settings.key_prefix, wait_s=30.0, max_backlog=settings.max_backlog
         )

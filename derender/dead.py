@@ -99,7 +99,7 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 @asynccontextmanager
 async def _connected(settings: DeadSettings) -> AsyncIterator[tuple[Redis, int]]:
-    with reaching(settings.redis_url):
+    with reaching(settings.redis_url, "operator"):
         redis, partitions = await connect_to_partitions(settings.redis_url, Keys(settings.key_prefix), wait_s=0)
         try:
             yield redis, partitions

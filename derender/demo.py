@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from derender.replay import (
     DATA,
@@ -23,10 +24,12 @@ from producer.replay import request_ids
 from worker.settings import add_options
 
 DEMO_SPEED = 20.0
+OWN: dict[str, Any] = {"follow": True, "save_replies": None, "expect": None}
+"""What a demo does in any case: it shows the texts, and compares them with those that were recorded."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, ReplaySettings)
+    add_options(parser, ReplaySettings, without=frozenset(OWN))
 
 
 def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -40,8 +43,8 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
         tokenizer=settings.tokenizer or str(DEMO_TOKENIZER),
         served_model_name=settings.served_model_name or ("smollm2-135m-instruct",),
         speed=settings.speed or DEMO_SPEED,
-        follow=True,
         run_name=settings.run_name or ("" if settings.embedded else None),
+        **OWN,
     )
     ids = request_ids(events)
     outcome = asyncio.run(replay_and_follow(settings, events, sys.stdout))

@@ -14,8 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from derender.reach import needed
 from link.redis import UNREACHABLE, LoginError, NoPermissionError, Redis, RedisError, ResponseError, connect
-from producer.survey import Survey, look
+from producer.connection import ConfigError
+from producer.survey import CONFIG, INFO, WORKERS, Survey, look
 from schemas import keys
 from schemas.keys import Keys
 from worker.config import load_models_of
@@ -33,6 +35,9 @@ FULL = 0.8
 
 REFUSALS = ("permission", "can't run this command")
 """Words of Redis for what an ACL refuses, outside scripts and inside."""
+
+ROLES = {"worker": "worker", "client": "operator"}
+"""Whose permissions to try -> the file of deploy/acl that has them."""
 
 Level = Literal["ok", "warn", "fail"]
 
@@ -54,13 +59,13 @@ class DoctorSettings(RedisSettings, ModelSettings):
     """Options of `doctor`: those of the worker that is to run (or runs) here."""
 
     partitions: int | None = option(None, "number of partitions that the workers will be told")
-    role: str = option("worker", "whose permissions to try: worker, or client (producer and reader)")
+    role: str = option("worker", "whose permissions to try: worker, or client (one user that publishes and reads)")
 
     def __post_init__(self) -> None:
         RedisSettings.__post_init__(self)
         ModelSettings.__post_init__(self)
-        if self.role not in ("worker", "client"):
-            raise SettingsError("--role has to be worker or client")
+        if self.role not in ROLES:
+            raise SettingsError(f"--role has to be {' or '.join(ROLES)}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,11 +95,12 @@ async def examine(settings: DoctorSettings, models: Sequence[ModelSettings]) -> 
     except LoginError as error:
         return [Finding("fail", f"Redis at {url} refuses the login: {error}", "check user and password in --redis-url")]
     except NoPermissionError as error:
-        advice = f"see the ACL lines of a {settings.role} in docs/operator.md"
-        return [Finding("fail", f"Redis at {url} does not allow it: {error}", advice)]
+        return [Finding("fail", f"Redis at {url} does not allow it: {error}", needed(ROLES[settings.role]))]
     except UNREACHABLE as error:
         advice = "start Redis, or name another one with --redis-url"
         return [Finding("fail", f"Redis at {url} cannot be reached: {error}", advice)]
+    except ConfigError as error:
+        return [Finding("fail", str(error), "nobody can work on this database until then")]
     except RedisError as error:
         return [Finding("fail", f"Redis at {url} refuses us: {error}", "see the log of the server")]
     finally:
@@ -103,6 +109,7 @@ async def examine(settings: DoctorSettings, models: Sequence[ModelSettings]) -> 
         *server(survey.info),
         *clock(survey.at_ms, local),
         *permitted(refused, settings.role),
+        *hidden(survey),
         *database(survey, settings, names),
         *workers(survey, last_dead),
         *tokenizers(survey, models if settings.config or settings.tokenizer else ()),
@@ -114,7 +121,8 @@ async def examine(settings: DoctorSettings, models: Sequence[ModelSettings]) -> 
 
 def server(info: Mapping[str, Any]) -> Iterator[Finding]:
     if not info:
-        yield Finding("warn", "INFO is not permitted: version and settings of Redis are not known", "+info for doctor")
+        what = "INFO is not permitted: version and settings of Redis are not known"
+        yield Finding("warn", what, "a worker does without; to see them here, give this user +info")
         return
     version = str(info.get("redis_version", "0"))
     if tuple(int(part) for part in version.split(".")[:2]) < MIN_REDIS:
@@ -141,7 +149,8 @@ def server(info: Mapping[str, Any]) -> Iterator[Finding]:
     if info.get("role", "master") != "master":
         yield Finding("fail", f"this Redis is a {info['role']}", "name the master in --redis-url")
     if int(info.get("cluster_enabled", 0)):
-        yield Finding("warn", "Redis runs as a cluster", "the job queue lives on one node: see docs/operator.md")
+        advice = "use a primary with replicas: see docs/operator.md, High availability"
+        yield Finding("fail", "Redis runs as a cluster", advice)
 
 
 def clock(redis_ms: float, local_ms: float) -> Iterator[Finding]:
@@ -197,20 +206,21 @@ def _trials(names: Keys, role: str) -> list[tuple[Any, ...]]:
 
 async def permissions(redis: Redis, names: Keys, role: str) -> list[str]:
     """What the server refused, one line a command; other errors are no matter of permissions."""
-    refused = []
+    commands = _trials(names, role)
     async with redis.pipeline(transaction=False) as pipe:
-        for command in _trials(names, role):
+        for command in commands:
             pipe.execute_command(*command)
         answers = await pipe.execute(raise_on_error=False)
-    for command, answer in zip(_trials(names, role), answers, strict=True):
-        if isinstance(answer, ResponseError) and any(words in str(answer) for words in REFUSALS):
-            refused.append(f"{command[0]}: {answer}")
-    return refused
+    return [
+        f"{command[0]}: {answer}"
+        for command, answer in zip(commands, answers, strict=True)
+        if isinstance(answer, ResponseError) and any(words in str(answer) for words in REFUSALS)
+    ]
 
 
 def permitted(refused: Sequence[str], role: str) -> Iterator[Finding]:
     for line in refused:
-        yield Finding("fail", f"a {role} may not {line}", "deploy/acl has the permissions of each role")
+        yield Finding("fail", f"a {role} may not {line}", needed(ROLES[role]))
     if not refused:
         yield Finding("ok", f"this user may do what a {role} does")
 
@@ -218,8 +228,16 @@ def permitted(refused: Sequence[str], role: str) -> Iterator[Finding]:
 # --- database --------------------------------------------------------------------------------------------------------
 
 
+def hidden(survey: Survey) -> Iterator[Finding]:
+    """What is not looked at below: it is absent from the survey, whatever it is."""
+    if unseen := survey.hidden - {INFO}:
+        yield Finding("warn", f"this user may not see: {', '.join(sorted(unseen))}", needed("operator"))
+
+
 def database(survey: Survey, settings: DoctorSettings, names: Keys) -> Iterator[Finding]:
     count = len(survey.partitions)
+    if CONFIG in survey.hidden:
+        return
     if not count:
         advice = "nothing to do: the first worker sets the number of partitions"
         yield Finding("warn", f"{names.config} is not set", advice)
@@ -246,17 +264,17 @@ async def _last_dead(redis: Redis, names: Keys, survey: Survey) -> str:
 
 
 def workers(survey: Survey, last_dead: str) -> Iterator[Finding]:
-    if not survey.members:
+    if WORKERS in survey.hidden:
+        pass  # they may live
+    elif not survey.members:
         waiting = sum(one.lag for one in survey.partitions)
         level: Level = "fail" if waiting else "warn"
         yield Finding(level, f"no worker lives, {waiting} entries wait", "start one: derender worker --config FILE")
     else:
         yield Finding("ok", f"{len(survey.members)} {'worker lives' if len(survey.members) == 1 else 'workers live'}")
-    if versions := sorted({worker.version for worker in survey.workers})[1:]:
-        first = min(worker.version for worker in survey.workers)
-        yield Finding(
-            "warn", f"workers of several releases: {', '.join([first, *versions])}", "finish the rolling upgrade"
-        )
+    versions = sorted({worker.version for worker in survey.workers})
+    if len(versions) > 1:
+        yield Finding("warn", f"workers of several releases: {', '.join(versions)}", "finish the rolling upgrade")
     for queue, number in sorted(Counter(bridge.queue for bridge in survey.bridges).items()):
         lives = "bridge lives" if number == 1 else "bridges live"
         yield Finding("ok", f"{number} {lives}, {f'queue {queue}' if queue else 'default queue'}")

@@ -14,7 +14,7 @@ from link.process import set_up_logging
 from link.redis import connect
 from producer.connection import NotSetUp, read_partitions
 from schemas.keys import Keys
-from worker.settings import RedisSettings, SettingsError, add_options, load, option
+from worker.settings import RedisSettings, SettingsError, add_options, check_log_level, load, log_level_option
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ WAIT_S = 30.0
 class GatewayOptions(GatewaySettings, RedisSettings):
     """Options of `gateway`."""
 
-    log_level: str = option("info", "debug, info, warning or error")
+    log_level: str = log_level_option()
 
     def __post_init__(self) -> None:
         RedisSettings.__post_init__(self)
@@ -33,6 +33,7 @@ class GatewayOptions(GatewaySettings, RedisSettings):
             GatewaySettings.__post_init__(self)
         except ValueError as error:
             raise SettingsError(str(error)) from None
+        check_log_level(self.log_level)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +54,7 @@ async def _wait_for_workers(settings: GatewayOptions) -> None:
     """A first worker says how many partitions there are; to wait here gives an error of one line."""
     redis = connect(settings.redis_url)
     try:
-        with reaching(settings.redis_url):
+        with reaching(settings.redis_url, "gateway"):
             try:
                 await read_partitions(redis, Keys(settings.key_prefix), wait_s=0.0)
             except NotSetUp as error:

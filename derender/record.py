@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
     settings = load(RecordSettings, vars(args), environ)
     # Where Redis goes away, what was recorded before is gone with its file: a recording with a hole would look whole.
-    with reaching(settings.redis_url):
+    with reaching(settings.redis_url, "operator"):
         recorder = asyncio.run(_record(settings, Path(args.recording)))
     lost = ", ".join(f"{number} {why}" for why, number in sorted(recorder.lost.items()))
     sys.stdout.write(f"{recorder.complete} requests recorded; left out: {lost or 'none'}\n")

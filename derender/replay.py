@@ -22,6 +22,7 @@ from producer.presence import live_workers
 from producer.publish import Producer
 from producer.read import MAX_FOLLOWED, Reader
 from producer.replay import Event, RecordingError, read_recording, replay, request_ids
+from schemas import keys
 from worker.settings import DEFAULT_REDIS_URL, Settings, SettingsError, add_options, env_name, load, option
 
 if TYPE_CHECKING:
@@ -89,7 +90,12 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
             expected = read_run(Path(settings.expect))
         except (OSError, ValueError) as error:
             raise CommandError(f"cannot read the earlier run: {error}") from None
-    outcome = asyncio.run(replay_and_follow(settings, events, sys.stdout))
+    if settings.save_replies is not None and not Path(settings.save_replies).parent.is_dir():
+        raise CommandError(f"cannot write the replies: there is no folder {Path(settings.save_replies).parent}")
+    try:
+        outcome = asyncio.run(replay_and_follow(settings, events, sys.stdout))
+    except RecordingError as error:
+        raise CommandError(str(error)) from None
     answers = run_of(zip(request_ids(events), (followed.raw for followed in outcome.values()), strict=False))
     if settings.save_replies is not None:
         try:
@@ -120,7 +126,7 @@ async def ends(settings: ReplaySettings) -> AsyncIterator[tuple[Producer, Reader
             )
         return
     url = settings.redis_url
-    with reaching(url):
+    with reaching(url, "operator" if settings.follow else "producer"):
         async with (
             await Producer.connect(url, prefix=settings.key_prefix, max_backlog=settings.max_backlog) as producer,
             await Reader.connect(url, prefix=settings.key_prefix) as reader,
@@ -178,6 +184,8 @@ async def replay_and_follow(settings: ReplaySettings, events: list[Event], out: 
         return f"{request_id.removeprefix(prefix)} {index}"
 
     ids = [name(id_, copy) for id_ in request_ids(events) for copy in range(settings.copies)]
+    if wrong := next((id_ for id_ in ids if not keys.valid_request_id(id_)), None):
+        raise CommandError(f"request id {wrong!r} does not match {keys.REQUEST_ID.pattern}: use another --run-name")
     loop = asyncio.get_running_loop()
     start = loop.time()
     async with ends(settings) as (producer, reader):

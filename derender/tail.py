@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from derender.reach import reaching
 from derender.show import Printer, follow
-from producer.read import MAX_FOLLOWED, Reader
+from producer.read import MAX_FOLLOWED, Reader, ReplyUnavailable
 from schemas import keys
 from worker.settings import RedisSettings, SettingsError, add_options, load, option
 
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
             raise SettingsError(f"request id {request_id[:200]!r} does not match {keys.REQUEST_ID.pattern}")
     if len(args.request_id) > MAX_FOLLOWED:
         raise SettingsError(f"at most {MAX_FOLLOWED} requests can be followed at once")
-    with reaching(settings.redis_url):
+    with reaching(settings.redis_url, "reader"):
         return asyncio.run(_tail(settings, args.request_id))
 
 
@@ -60,8 +60,12 @@ async def _tail(settings: TailSettings, request_ids: list[str]) -> int:
 
 async def _raw(reader: Reader, request_id: str, after: str) -> int:
     failed = 0
-    async for reply in reader.follow(request_id, after=after):
-        sys.stdout.write(f"{request_id} {reply.id} {reply.data.decode()}\n")
-        sys.stdout.flush()
-        failed |= reply.error is not None
+    try:
+        async for reply in reader.follow(request_id, after=after):
+            sys.stdout.write(f"{request_id} {reply.id} {reply.data.decode()}\n")
+            sys.stdout.flush()
+            failed |= reply.error is not None
+    except ReplyUnavailable as error:
+        sys.stderr.write(f"derender tail: {error}\n")  # the output is JSON for a program
+        return 1
     return failed

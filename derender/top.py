@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from derender.reach import reaching
+from derender.reach import needed, reaching
 from link.redis import Redis, connect
-from producer.survey import PartitionLook, Survey, look
+from producer.survey import AGES, CONFIG, DEAD, INFO, OPEN, OWNER, WAITING, WORKERS, PartitionLook, Survey, look
 from schemas.keys import Keys
 from schemas.report import WorkerReport
 from worker.settings import RedisSettings, SettingsError, add_options, load, option, shown_url
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from rich.console import Console
 
     console = Console(file=sys.stdout, width=FRAME_WIDTH, color_system=None) if settings.once else Console()
-    with reaching(settings.redis_url):
+    with reaching(settings.redis_url, "operator"):
         asyncio.run(_top(settings, console))
     return 0
 
@@ -108,17 +108,26 @@ def _head(settings: TopSettings, now: Survey) -> str:
     ended = Counter[str]()
     for worker in now.workers:
         ended.update(worker.outcomes)
-    return "\n".join(
-        (
-            f"{shown_url(settings.redis_url)}  Redis {info.get('redis_version', 'of unknown version')}, {memory}",
-            f"{len(now.partitions)} partitions, {len(now.members)} {'worker' if len(now.members) == 1 else 'workers'}, "
-            f"{sum(one.open for one in now.partitions)} open requests, "
-            f"{sum(one.lag for one in now.partitions)} entries wait, "
-            f"{sum(one.dead for one in now.partitions)} dead letters",
-            "ended since these workers started: "
-            + (", ".join(f"{number} {status}" for status, number in sorted(ended.items())) or "none"),
-        )
-    )
+    count = _unless_hidden(now, CONFIG, len(now.partitions))
+    members = _unless_hidden(now, WORKERS, len(now.members))
+    waiting = _unless_hidden(now, WAITING, sum(one.lag for one in now.partitions))
+    open_ = _unless_hidden(now, OPEN, sum(one.open for one in now.partitions))
+    dead = _unless_hidden(now, DEAD, sum(one.dead for one in now.partitions))
+    outcomes = ", ".join(f"{number} {status}" for status, number in sorted(ended.items())) or "none"
+    lines = [
+        f"{shown_url(settings.redis_url)}  Redis {info.get('redis_version', 'of unknown version')}, {memory}",
+        f"{count} partitions, {members} {'worker' if members == '1' else 'workers'}, {open_} open requests, "
+        f"{waiting} entries wait, {dead} dead letters",
+        f"ended since these workers started: {_unless_hidden(now, WORKERS, outcomes)}",
+    ]
+    if now.hidden - {INFO}:  # that one the first line says
+        lines.append(f"hidden from this user: {', '.join(sorted(now.hidden))}")
+        lines.append(f"to see all, {needed('operator')}")
+    return "\n".join(lines)
+
+
+def _unless_hidden(now: Survey, what: str, value: object) -> str:
+    return "?" if what in now.hidden else str(value)
 
 
 def _table(*columns: str) -> Table:
@@ -141,15 +150,19 @@ def _partitions(settings: TopSettings, before: Survey, now: Survey, seconds: flo
         shown = tuple(sorted(shown, key=lambda one: (-one.lag, one.number))[: settings.rows])
     for one in shown:
         rate = (one.read - earlier.get(one.number, one).read) / seconds
-        table.add_row(
-            str(one.number), short(one.owner), str(one.chunks.lag), duration(one.chunks.oldest_ms), str(one.bulk.lag),
-            duration(one.bulk.oldest_ms), f"{max(0.0, rate):.0f}", str(one.open), str(one.dead), style=_style(one),
+        cells = (
+            (OWNER, short(one.owner)), (WAITING, one.chunks.lag), (AGES, duration(one.chunks.oldest_ms)),
+            (WAITING, one.bulk.lag), (AGES, duration(one.bulk.oldest_ms)), (WAITING, f"{max(0.0, rate):.0f}"),
+            (OPEN, one.open), (DEAD, one.dead),
         )  # fmt: skip
+        table.add_row(
+            str(one.number), *(_unless_hidden(now, what, value) for what, value in cells), style=_style(now, one)
+        )
     return table
 
 
-def _style(one: PartitionLook) -> str:
-    if one.owner is None and one.lag:
+def _style(now: Survey, one: PartitionLook) -> str:
+    if one.owner is None and one.lag and OWNER not in now.hidden:
         return "bold red"
     return "yellow" if max(one.chunks.oldest_ms or 0, one.bulk.oldest_ms or 0) > 1000 else ""
 

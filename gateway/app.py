@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from time import perf_counter
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -21,6 +19,7 @@ from starlette.routing import Route
 from gateway import calls, inspect, openai_front, streams
 from gateway.backend import Backend
 from gateway.errors import HttpError, error_body, json_response
+from gateway.http import run_server
 from gateway.metrics import CONTENT_TYPE, Metrics
 from gateway.settings import GatewaySettings
 from link.redis import UNREACHABLE
@@ -72,6 +71,7 @@ def create_app(url: str, settings: GatewaySettings, *, prefix: str = PREFIX, wai
         expose_headers=["x-request-id"],
     )
     inspector = [
+        route("/v1/parsers", inspect.parsers, "GET"),
         route(INSPECT, inspect.trace, "POST"),
         route(INSPECT + "/{request_id:path}", inspect.live, "GET"),
         Route("/inspector", inspect.to_page),
@@ -106,7 +106,10 @@ async def _health(backend: Backend, request: Request) -> Response:
 
 async def _http_exception(request: Request, error: Exception) -> Response:
     code, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (500, None)
-    message = {404: f"there is no {request.url.path}", 405: f"{request.url.path} does not take {request.method}"}
+    message = {
+        404: f"there is no {request.url.path}: docs/gateway.md has the paths",
+        405: f"{request.url.path} does not take {request.method}",
+    }
     return json_response(error_body(code, message.get(code, "the request was refused")), code, dict(headers or {}))
 
 
@@ -118,15 +121,5 @@ async def _unexpected(request: Request, error: Exception) -> Response:
 
 def serve(url: str, settings: GatewaySettings, *, prefix: str, log_level: str) -> None:
     """Run until SIGTERM or SIGINT."""
-    import uvicorn
-
-    # uvicorn ends in good order, and then raises the signal again for whoever was there before it
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    options: dict[str, Any] = {"host": settings.host, "port": settings.port, "log_level": log_level}
-    uvicorn.run(
-        create_app(url, settings, prefix=prefix),
-        access_log=False,
-        timeout_graceful_shutdown=5,
-        server_header=False,
-        **options,
-    )
+    app = create_app(url, settings, prefix=prefix)
+    run_server(app, host=settings.host, port=settings.port, log_level=log_level, grace_s=5)

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import httpx
 import msgspec
 
+from gateway.errors import error_body
 from gateway.settings import BridgeSettings
 from link.redis import UNREACHABLE, Backoff, RedisError
 from link.tasks import end
@@ -22,12 +23,11 @@ from producer.generate import GenerateQueue, Taken
 from producer.presence import Presence
 from producer.publish import Producer, PublishError, RequestStream
 from schemas import keys
-from schemas.openai import ErrorBody, ErrorInfo
+from schemas.generate import GENERATE
 from schemas.report import REPORT_EVERY_S
 
 logger = logging.getLogger(__name__)
 
-PATH = "/inference/v1/generate"
 MAX_DELIVERIES = 5
 """How many bridges may die over a request before it fails."""
 
@@ -74,11 +74,6 @@ class EngineFailed(Exception):
 
 class Superseded(Exception):
     """Another bridge has this request now."""
-
-
-def _error(message: str, code: int) -> bytes:
-    kind = "TimeoutError" if code == 504 else "InternalServerError"
-    return _encode(ErrorBody(ErrorInfo(message=message, type=kind, param=None, code=code)))
 
 
 def _is_error(payload: bytes) -> bool:
@@ -142,6 +137,7 @@ class Bridge:
         self.queue = queue
         self.client = client
         self.settings = settings
+        self._engine = client.base_url.netloc.decode("ascii")  # without a password that the URL may have
         self._slots = asyncio.Semaphore(settings.concurrency)
         self._serving: dict[asyncio.Task[None], Taken] = {}
         self._calls: dict[str, _Call] = {}
@@ -158,6 +154,8 @@ class Bridge:
         """Bridge until `stop`; then let what runs go on for a while. Outlives a Redis or an engine that is away."""
         await self._persist("prepare", self.queue.prepare)
         await self._persist("signals", lambda: self.queue.signals(block_ms=1))  # from now on
+        queue = f"queue {self.settings.queue}" if self.settings.queue else "the default queue"
+        logger.info("requests of %s go to the engine at %s", queue, self._engine)
         loops = [asyncio.create_task(loop) for loop in (self._follow_signals(), self._take(), self._keep())]
         present = asyncio.create_task(self._stay_present())
         stopping = asyncio.create_task(self._stopping.wait())
@@ -267,13 +265,13 @@ class Bridge:
             try:
                 call = _Call(taken)
             except msgspec.DecodeError as error:
-                await self._fail(taken, None, _error(f"generate request is not valid: {error}", 400))
+                await self._fail(taken, None, error_body(400, f"generate request is not valid: {error}"))
                 return
             self._calls[taken.request_id] = call
             stream = RequestStream(self.producer, taken.request_id, seq=1)
             try:
                 if taken.deliveries > MAX_DELIVERIES:
-                    raise EngineFailed(_error(f"{taken.deliveries - 1} bridges gave up on this request", 502))
+                    raise EngineFailed(error_body(502, f"{taken.deliveries - 1} bridges gave up on this request"))
                 if taken.context is None:
                     await self._stream(call, stream)
                 else:
@@ -368,7 +366,7 @@ class Bridge:
                 async with (
                     self._slots,
                     self.client.stream(
-                        "POST", PATH, content=content, headers={"content-type": "application/json"}
+                        "POST", GENERATE, content=content, headers={"content-type": "application/json"}
                     ) as response,
                 ):
                     if response.status_code == 200:
@@ -377,20 +375,20 @@ class Bridge:
                     payload = await response.aread()
                     if response.status_code not in RETRY_STATUS or last:
                         if not _is_error(payload):
-                            payload = _error(f"the engine answered with status {response.status_code}", 502)
+                            payload = error_body(502, f"the engine answered with status {response.status_code}")
                         raise EngineFailed(payload)
                     reason = f"status {response.status_code}"
             except httpx.ReadTimeout:
                 # Not again: it works on this one, and would on the next.
                 message = f"the engine said nothing for {self.settings.engine_timeout_s:g} s"
-                raise EngineFailed(_error(message, 504)) from None
+                raise EngineFailed(error_body(504, message)) from None
             except httpx.TransportError as error:
                 reason = type(error).__name__
                 if call.started:
-                    raise EngineFailed(_error(f"the engine broke off in mid-stream ({reason})", 502)) from None
+                    raise EngineFailed(error_body(502, f"the engine broke off in mid-stream ({reason})")) from None
                 if last:
-                    raise EngineFailed(_error(f"the engine cannot be reached ({reason})", 502)) from None
-            logger.warning("request %s: engine: %s, trying again", call.taken.request_id, reason)
+                    raise EngineFailed(error_body(502, f"the engine cannot be reached ({reason})")) from None
+            logger.warning("request %s: engine at %s: %s, trying again", call.taken.request_id, self._engine, reason)
             await backoff.wait()
 
     async def _fail(self, taken: Taken, call: _Call | None, body: bytes, stream: RequestStream | None = None) -> None:
@@ -410,7 +408,7 @@ class Bridge:
         try:
             if call is not None and call.started:
                 stop = {keys.REQUEST: taken.request_id.encode(), keys.CONTROL: keys.CONTROL_ERROR}
-                stop[keys.ERROR] = _error("the bridge to the engine was stopped", 503)
+                stop[keys.ERROR] = error_body(503, "the bridge to the engine was stopped")
                 await self.producer.put(self.producer.names.chunks(taken.partition), stop)
             else:
                 await self.queue.give_back(taken)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.errors import HttpError, refuse
+from gateway.errors import refuse
 from link.tasks import end
 
 T = TypeVar("T")
@@ -99,6 +100,18 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-Endpoint = Callable[[Request], Awaitable[Response]]
+def run_server(app: ASGIApp, *, host: str, port: int, log_level: str, grace_s: int) -> None:
+    """Serve until SIGTERM or SIGINT; then what is open has `grace_s` to end."""
+    import uvicorn
 
-__all__ = ["ClientDisconnect", "Endpoint", "EventStream", "HttpError", "json_body", "unless_gone", "until_gone"]
+    # uvicorn ends in good order, and then raises the signal again for whoever was there before it
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    uvicorn.run(
+        app,
+        host=host,
+        port=port,
+        log_level=log_level,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=grace_s,
+    )

@@ -17,12 +17,13 @@ from starlette.responses import FileResponse, RedirectResponse, Response
 from gateway.backend import Backend
 from gateway.errors import json_response, refuse
 from gateway.http import json_body, unless_gone
+from gateway.streams import known, request_id_of
 from link.redis import UNREACHABLE
 from schemas import keys
 from schemas.inspect import INSPECT
 
 FOLDER = Path(__file__).parent / "inspector"
-FILES = {"": "index.html", "style.css": "style.css", "inspector.js": "inspector.js"}
+FILES = {"": "index.html"} | {name: name for name in ("style.css", "inspector.js", "samples.js")}
 MAX_REPLIES = 5000
 
 HEADERS = {
@@ -52,23 +53,25 @@ async def trace(backend: Backend, request: Request) -> Response:
     return json_response(await unless_gone(request.receive, backend.call(INSPECT, body)))
 
 
+async def parsers(backend: Backend, request: Request) -> Response:
+    """The parser names that workers know."""
+    return json_response(await backend.call("/v1/parsers", b"{}"))
+
+
 async def live(backend: Backend, request: Request) -> Response:
-    """What there is of a request: its context while it is open, and its replies."""
-    request_id = request.path_params["request_id"]
-    if not keys.valid_request_id(request_id):
-        refuse(400, "this is no request id")
+    """What there is of a request: its context while it is open, its first MAX_REPLIES replies, and how many it has."""
+    request_id = request_id_of(request)
     partition = keys.partition_of(request_id, backend.partitions)
-    state = await backend.look(request_id)
+    state = await known(backend, request_id)
     try:
         context = await backend.redis.get(backend.names.request(partition, request_id))
         entries = await backend.redis.xrange(backend.names.reply(partition, request_id), count=MAX_REPLIES)
     except UNREACHABLE:
         refuse(503, "Redis cannot be reached")
-    if state.status is None and not entries:
-        refuse(404, f"request {request_id} is not known, or has expired")
     answer = {
         "request_id": request_id,
         "status": state.status,
+        "last": state.last,
         "context": msgspec.Raw(context) if context else None,
         "replies": [_reply(id_, fields) for id_, fields in entries],
     }

@@ -14,7 +14,7 @@ from dataclasses import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.backend import Backend
+from gateway.backend import Backend, State
 from gateway.errors import error_body, refuse
 from gateway.http import EventStream
 from gateway.mailbox import Missed, Waiter
@@ -118,16 +118,32 @@ async def from_stream(backend: Backend, request_id: str, after: int) -> Replies:
         await replies.aclose()  # type: ignore[attr-defined]
 
 
+def request_id_of(request: Request) -> str:
+    """The id in the path. Raises HttpError."""
+    request_id = str(request.path_params["request_id"])
+    if not keys.valid_request_id(request_id):
+        refuse(400, "a request id has 1 to 128 of A-Z a-z 0-9 . _ : / -")
+    return request_id
+
+
+async def known(backend: Backend, request_id: str) -> State:
+    """What there is of a request. Raises HttpError where nothing is left: 404, or 410 while its outcome is known."""
+    state = await backend.look(request_id)
+    if state.status is None and not state.last:
+        refuse(404, f"request {request_id} is not known, or its stream was forgotten")
+    if state.status in keys.CLOSED and not state.last:
+        refuse(410, f"request {request_id} is {state.status}, and its stream has expired")
+    return state
+
+
 async def resume(backend: Backend, request: Request) -> Response:
     """`GET /v1/streams/{request_id}`.
 
     `Last-Event-ID` (or `?after=`): only what comes after it. `?from=snapshot`: one event with the message so far, then
     the rest. 204: the stream has ended, and there is nothing after it. 404: not known (or forgotten). 410: what was
-    asked for has expired.
+    asked for has expired, or never was: an `EventSource` stops at this too.
     """
-    request_id = request.path_params["request_id"]
-    if not keys.valid_request_id(request_id):
-        refuse(400, "a request id has 1 to 128 of A-Z a-z 0-9 . _ : / -")
+    request_id = request_id_of(request)
     start = request.query_params.get("from", "start")
     if start not in ("start", "snapshot"):
         refuse(400, "from has to be start or snapshot", param="from")
@@ -138,15 +154,14 @@ async def resume(backend: Backend, request: Request) -> Response:
         if match is None:
             refuse(400, "Last-Event-ID has to be the id of an event of this stream, such as 7-0")
         after, start = int(match[1]), "start"
-    state = await backend.look(request_id)
-    if state.status is None and not state.last:
-        refuse(404, f"request {request_id} is not known, or its stream was forgotten")
-    if state.status in keys.CLOSED and not state.last:
-        refuse(410, f"request {request_id} is {state.status}, and its stream has expired")
+    state = await known(backend, request_id)
     if state.first > after + 1 and state.last > after:
         refuse(410, f"events {after + 1} to {state.first - 1} of request {request_id} have expired")
-    if after > state.last:
-        refuse(410, f"request {request_id} has no event {after}: its stream has expired or was lost")
+    # An open stream may be behind its reader, as after a failover that lost writes: workers then make the lost replies
+    # again, and the reader goes on behind its own last one. Should it end before that, `events` says so.
+    if state.status != keys.STATUS_OPEN and after > state.last:
+        outcome = state.status or "over"
+        refuse(410, f"request {request_id} has no event {after}-0: it is {outcome}, and ended with {state.last}-0")
     if state.status != keys.STATUS_OPEN and after == state.last:
         return Response(status_code=204)
     replies = from_stream(backend, request_id, after)

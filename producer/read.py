@@ -174,8 +174,9 @@ class Reader:
             async with self.redis.pipeline(transaction=True) as pipe:
                 pipe.get(self.names.status(partition, request_id))
                 pipe.xrange(key, min=b"(" + _full(followed.last), count=1)
+                pipe.xrange(key, min=_full(followed.last), max=_full(followed.last))
                 pipe.exists(key)
-                raw, rest, exists = await pipe.execute()
+                raw, rest, last, exists = await pipe.execute()
             status = None if raw is None else str(raw.decode())
         except UNREACHABLE:
             return False  # the pump says so and waits
@@ -183,6 +184,9 @@ class Reader:
             return False
         if status in keys.CLOSED:
             if exists:
+                if seen and not last:
+                    where = followed.last.decode()
+                    raise ReplyUnavailable(f"request {request_id} is {status}, and its stream ended before {where}")
                 return True  # the caller had seen the last entry before
             raise ReplyUnavailable(f"request {request_id} is {status}, but its replies have expired")
         if status is None and (seen or exists):

@@ -44,7 +44,8 @@ _encode = msgspec.json.Encoder().encode
 
 def read_recording(path: Path) -> list[Event]:
     """All events of a recording. Raises RecordingError, OSError."""
-    events = []
+    events: list[Event] = []
+    opened: set[str] = set()
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
@@ -53,7 +54,22 @@ def read_recording(path: Path) -> list[Event]:
                 events.append(_decoder.decode(line))
             except msgspec.DecodeError as error:
                 raise RecordingError(f"{path}, line {number}: {error}") from None
+            if (wrong := _out_of_order(events[-1], opened)) is not None:
+                raise RecordingError(f"{path}, line {number}: {wrong}")
     return events
+
+
+def _out_of_order(event: Event, opened: set[str]) -> str | None:
+    """Why an event cannot be published; None: it can. opened: requests that are, as of the event before; changed."""
+    id_ = event.request_id
+    if event.event == "open":
+        opened.add(id_)
+        return None if keys.valid_request_id(id_) else f"request id {id_!r} does not match {keys.REQUEST_ID.pattern}"
+    if id_ not in opened:
+        return f"{event.event} of request {id_!r}, which is not open"
+    if event.event != "chunk":
+        opened.discard(id_)
+    return None
 
 
 def request_ids(events: Iterable[Event]) -> list[str]:
@@ -119,7 +135,7 @@ def schedule(events: Iterable[Event], speed: float | None) -> Iterator[tuple[flo
 
 
 def recut(events: Iterable[Event], size: int) -> Iterator[Event]:
-    """The same requests with `size` ids in each chunk of a choice; 0: all of them in one.
+    """The same requests with `size` ids in each chunk of a choice; 0: all of them in one. Raises RecordingError.
 
     Finish reason and what else came with the last ids stay with the last chunk; events without choices stay as is.
     """
@@ -133,7 +149,10 @@ def recut(events: Iterable[Event], size: int) -> Iterator[Event]:
                 )
             yield event
             continue
-        chunk = _chunk_decoder.decode(event.chunk)
+        try:
+            chunk = _chunk_decoder.decode(event.chunk)
+        except msgspec.DecodeError as error:
+            raise RecordingError(f"a chunk of request {event.request_id} cannot be cut: {error}") from None
         if not chunk.choices:
             yield event
             continue

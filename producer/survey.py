@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import msgspec
 
-from link.redis import Redis, ResponseError
+from link.redis import NoPermissionError, Redis
+from producer.connection import config_of
 from producer.presence import LIVE_MS, decode_bridge
 from schemas import keys
 from schemas.keys import Keys
-from schemas.report import BridgeReport, ModelReport, WorkerReport
+from schemas.report import BridgeReport, WorkerReport
+
+T = TypeVar("T")
+
+CONFIG = "number of partitions"
+INFO = "server"
+WORKERS = "workers"
+BRIDGES = "bridges"
+OWNER = "owners"
+OPEN = "open requests"
+DEAD = "dead letters"
+WAITING = "what waits"
+AGES = "how long it waits"
+"""What a user may be refused to read; each part of a look is refused, or not, as a whole."""
 
 _report_decoder = msgspec.json.Decoder(WorkerReport)
-_model_decoder = msgspec.json.Decoder(ModelReport)
 
 
 @dataclass(frozen=True)
@@ -52,7 +65,10 @@ class PartitionLook:
 
 @dataclass(frozen=True)
 class Survey:
-    """at_ms: Redis' clock. partitions: empty while no worker has set up the database."""
+    """at_ms: Redis' clock. partitions: empty while no worker has set up the database.
+
+    hidden: what this user may not read, of CONFIG to AGES; it is empty or 0 here, whatever it is.
+    """
 
     at_ms: int
     wire_version: int | None
@@ -60,13 +76,13 @@ class Survey:
     members: tuple[str, ...] = ()
     workers: tuple[WorkerReport, ...] = ()
     partitions: tuple[PartitionLook, ...] = ()
-    models: Mapping[str, ModelReport] = field(default_factory=dict)
     bridges: tuple[BridgeReport, ...] = ()
+    hidden: frozenset[str] = frozenset()
 
 
-def _lane(groups: Any, length: Any) -> Lane:
-    """From the answers of XINFO GROUPS and XLEN; an answer may be an error: the stream does not exist yet."""
-    for group in groups if isinstance(groups, list) else ():
+def _lane(groups: list[Any] | None, length: Any) -> Lane:
+    """From the answers of XINFO GROUPS and XLEN; there is none of a stream that does not exist yet."""
+    for group in groups or ():
         if group["name"] == keys.GROUP.encode():
             return Lane(
                 lag=max(0, group.get("lag") or 0),
@@ -77,48 +93,64 @@ def _lane(groups: Any, length: Any) -> Lane:
     return Lane(length=length if isinstance(length, int) else 0)
 
 
+class _Answers:
+    """Takes answers of a pipeline apart, and keeps what was refused."""
+
+    def __init__(self) -> None:
+        self.hidden: set[str] = set()
+
+    def of(self, answer: Any, kind: type[T], what: str) -> T | None:
+        """The answer; None where there is none, as of a stream that does not exist yet."""
+        if isinstance(answer, NoPermissionError):
+            self.hidden |= {what, AGES} if what == WAITING else {what}
+        return answer if isinstance(answer, kind) else None
+
+
 async def look(redis: Redis, names: Keys) -> Survey:
-    """Raises the client's connection errors. What an ACL refuses is left out: `info` is empty then."""
+    """Raises the client's connection errors, ConfigError, and NoPermissionError where even the time is refused."""
     async with redis.pipeline(transaction=False) as pipe:
         pipe.time()
         pipe.hmget(names.config, [keys.CONFIG_PARTITIONS, keys.CONFIG_WIRE_VERSION])
         pipe.info()
         pipe.zrange(names.workers, 0, -1)
-        pipe.hgetall(names.models)
         pipe.hgetall(names.bridges)
-        now, config, info, members, models, bridges = await pipe.execute(raise_on_error=False)
+        now, *found = await pipe.execute(raise_on_error=False)
     if isinstance(now, Exception):
         raise now
+    if isinstance(found[0], Exception) and not isinstance(found[0], NoPermissionError):
+        raise found[0]  # a key of another type
+    answers = _Answers()
+    config = answers.of(found[0], list, CONFIG) or (None, None)
+    info = answers.of(found[1], dict, INFO) or {}
+    members = answers.of(found[2], list, WORKERS) or ()
+    bridges = answers.of(found[3], dict, BRIDGES) or {}
     at_ms = int(now[0]) * 1000 + int(now[1]) // 1000
-    tokens = tuple(member.decode() for member in members) if isinstance(members, list) else ()
-    count, version = (int(value) if value else None for value in config) if isinstance(config, list) else (None, None)
+    tokens = tuple(member.decode() for member in members)
+    count, version = config_of(names, *config)
     return Survey(
         at_ms=at_ms,
         wire_version=version,
-        info=info if isinstance(info, dict) else {},
+        info=info,
         members=tokens,
-        workers=await _reports(redis, names, tokens),
-        bridges=tuple(one for one in map(decode_bridge, bridges.values()) if one.at_ms >= at_ms - LIVE_MS)
-        if isinstance(bridges, dict)
-        else (),
-        partitions=await _partitions(redis, names, count, at_ms) if count else (),
-        models={name.decode(): _model_decoder.decode(value) for name, value in models.items()}
-        if isinstance(models, dict)
-        else {},
+        workers=await _reports(redis, names, tokens, answers),
+        bridges=tuple(one for one in map(decode_bridge, bridges.values()) if one.at_ms >= at_ms - LIVE_MS),
+        partitions=await _partitions(redis, names, count, at_ms, answers) if count else (),
+        hidden=frozenset(answers.hidden),
     )
 
 
-async def _reports(redis: Redis, names: Keys, tokens: tuple[str, ...]) -> tuple[WorkerReport, ...]:
+async def _reports(redis: Redis, names: Keys, tokens: tuple[str, ...], answers: _Answers) -> tuple[WorkerReport, ...]:
     if not tokens:
         return ()
-    try:
-        found = await redis.mget([names.report(token) for token in tokens])
-    except ResponseError:
-        return ()
-    return tuple(_report_decoder.decode(raw) for raw in found if raw is not None)
+    async with redis.pipeline(transaction=False) as pipe:
+        pipe.mget([names.report(token) for token in tokens])
+        (found,) = await pipe.execute(raise_on_error=False)
+    return tuple(_report_decoder.decode(raw) for raw in answers.of(found, list, WORKERS) or () if raw is not None)
 
 
-async def _partitions(redis: Redis, names: Keys, count: int, at_ms: int) -> tuple[PartitionLook, ...]:
+async def _partitions(
+    redis: Redis, names: Keys, count: int, at_ms: int, answers: _Answers
+) -> tuple[PartitionLook, ...]:
     async with redis.pipeline(transaction=False) as pipe:
         for number in range(count):
             pipe.get(names.owner(number))
@@ -127,25 +159,26 @@ async def _partitions(redis: Redis, names: Keys, count: int, at_ms: int) -> tupl
             for stream in (names.chunks(number), names.bulk(number)):
                 pipe.xinfo_groups(stream)
                 pipe.xlen(stream)
-        answers = await pipe.execute(raise_on_error=False)
+        found = await pipe.execute(raise_on_error=False)
     looks = []
     for number in range(count):
-        owner, open_, dead, *lanes = answers[number * 7 : number * 7 + 7]
+        raw, open_, dead, chunks, chunks_length, bulk, bulk_length = found[number * 7 : number * 7 + 7]
+        owner = answers.of(raw, bytes, OWNER)
         looks.append(
             PartitionLook(
                 number=number,
-                owner=owner.decode() if isinstance(owner, bytes) else None,
-                chunks=_lane(*lanes[:2]),
-                bulk=_lane(*lanes[2:]),
-                open=open_ if isinstance(open_, int) else 0,
-                dead=dead if isinstance(dead, int) else 0,
+                owner=None if owner is None else owner.decode(),
+                chunks=_lane(answers.of(chunks, list, WAITING), chunks_length),
+                bulk=_lane(answers.of(bulk, list, WAITING), bulk_length),
+                open=answers.of(open_, int, OPEN) or 0,
+                dead=answers.of(dead, int, DEAD) or 0,
             )
         )
-    return await _with_ages(redis, names, tuple(looks), at_ms)
+    return await _with_ages(redis, names, tuple(looks), at_ms, answers)
 
 
 async def _with_ages(
-    redis: Redis, names: Keys, looks: tuple[PartitionLook, ...], at_ms: int
+    redis: Redis, names: Keys, looks: tuple[PartitionLook, ...], at_ms: int, answers: _Answers
 ) -> tuple[PartitionLook, ...]:
     """Where entries wait, how long the first one does: its id is the time it came."""
     waiting = [(one, lane) for one in looks for lane in ("chunks", "bulk") if getattr(one, lane).lag]
@@ -155,10 +188,10 @@ async def _with_ages(
         for one, lane in waiting:
             stream = names.chunks(one.number) if lane == "chunks" else names.bulk(one.number)
             pipe.xrange(stream, min="(" + getattr(one, lane).cursor, count=1)
-        answers = await pipe.execute(raise_on_error=False)
+        found = await pipe.execute(raise_on_error=False)
     changed = {one.number: one for one in looks}
-    for (one, lane), first in zip(waiting, answers, strict=True):
-        if isinstance(first, list) and first:
+    for (one, lane), entries in zip(waiting, found, strict=True):
+        if first := answers.of(entries, list, AGES):
             age = max(0, at_ms - int(first[0][0].partition(b"-")[0]))
             known = changed[one.number]
             changed[one.number] = replace(known, **{lane: replace(getattr(known, lane), oldest_ms=age)})

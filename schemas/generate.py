@@ -10,6 +10,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+GENERATE = "/inference/v1/generate"
+"""Path of an engine that answers a GenerateRequest."""
+
 MAX_TOKEN_ID = 2**31 - 1
 
 TokenId = Annotated[int, Meta(ge=0, le=MAX_TOKEN_ID)]

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,57 +27,74 @@ DATA = Path(__file__).parents[1] / "derender" / "data"
 ON_CI = os.environ.get("CI") == "true"
 
 
-@dataclass
-class RedisServer:
-    """A redis-server on a free loopback port."""
-
-    port: int
-    process: subprocess.Popen[bytes]
-
-    @property
-    def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
-
-
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def start_redis(folder: Path, *options: str, port: int | None = None) -> RedisServer:
-    """Start a server and wait until it answers. Skips where there is none; on CI that is a failure."""
-    binary = shutil.which("redis-server")
-    if binary is None:
-        message = "redis-server is not installed"
-        if ON_CI:
-            pytest.fail(message)
-        pytest.skip(message)
-    port = port or free_port()
-    command = [binary, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder), *options]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    until = time.monotonic() + 10
-    while True:
-        try:
-            with socket.create_connection(("127.0.0.1", port), timeout=1) as probe:
-                probe.sendall(b"PING\r\n")
-                if probe.recv(16).startswith(b"+PONG"):
-                    return RedisServer(port, process)
-        except OSError:
-            pass
-        if process.poll() is not None or time.monotonic() > until:
-            process.kill()
-            pytest.fail("redis-server did not start")
-        time.sleep(0.02)
+class RedisServer:
+    """A redis-server on a free loopback port; killed or stopped, it can be started again there."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        """Skips the test where redis-server is not installed; on CI that is a failure."""
+        binary = shutil.which("redis-server")
+        if binary is None:
+            (pytest.fail if ON_CI else pytest.skip)("redis-server is not installed")
+        self.port = free_port()
+        self._command = [binary, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
+        self._command += options
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def url_as(self, role: str) -> str:
+        """The URL for one of the users of deploy/acl, with the password that stands there."""
+        return self.url.replace("//", f"//derender-{role}:CHANGE-ME@")
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        until = time.monotonic() + 10
+        while True:
+            try:
+                with socket.create_connection(("127.0.0.1", self.port), timeout=1) as probe:
+                    probe.sendall(b"PING\r\n")
+                    if probe.recv(16).startswith(b"+PONG"):
+                        return
+            except OSError:
+                pass
+            if self._process.poll() is not None or time.monotonic() > until:
+                self.kill()
+                pytest.fail("redis-server did not start")
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(timeout=10)
+
+
+@contextmanager
+def redis_in(folder: Path, *options: str) -> Iterator[RedisServer]:
+    """A server of a test's own."""
+    server = RedisServer(folder, *options)
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     """One server for the whole run; each test begins with it empty (`real_redis`, `server_url`)."""
-    server = start_redis(tmp_path_factory.mktemp("redis"))
-    yield server
-    server.process.terminate()
-    server.process.wait(timeout=10)
+    with redis_in(tmp_path_factory.mktemp("redis")) as server:
+        yield server
 
 
 @pytest.fixture

@@ -20,12 +20,12 @@ from schemas import keys
 from schemas.keys import Keys, partition_of
 from tests.chaos.fleet import Fleet
 from tests.chaos.load import recorded
-from tests.conftest import RedisServer, start_redis
+from tests.conftest import RedisServer, redis_in
 from tests.shared_data import ROOT
 
 pytestmark = pytest.mark.redis
 
-ROLES = ("producer", "reader", "worker", "gateway", "bridge")
+ROLES = ("producer", "reader", "worker", "gateway", "bridge", "operator")
 PASSWORD = "pw-of-the-role"
 TENANT = "tenant-b"
 
@@ -53,10 +53,8 @@ def acl_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("acl")
     users = "".join(rules(role, prefix) for role in ROLES for prefix in (keys.PREFIX, TENANT))
     (folder / "users.acl").write_text("user default on nopass sanitize-payload ~* &* +@all\n" + users)
-    server = start_redis(folder, "--aclfile", str(folder / "users.acl"))
-    yield Server(server)
-    server.process.terminate()
-    server.process.wait(timeout=10)
+    with redis_in(folder, "--aclfile", str(folder / "users.acl")) as server:
+        yield Server(server)
 
 
 @pytest.fixture
@@ -186,23 +184,35 @@ async def test_a_role_is_refused(acl_server: Server, admin: Redis, role: str, co
             await client.execute_command(*command)
 
 
+def refusal(command: str, role: str) -> str:
+    """The end of the line that a verb says where its user may not run a command."""
+    return (
+        f"this user has no permissions to run the '{command}' command; "
+        f"log in as a user with the permissions of deploy/acl/{role}.acl"
+    )
+
+
 @pytest.mark.parametrize(
     ("role", "argv", "code", "error"),
     [
         ("producer", ["replay", "--no-follow"], 0, ""),
         ("reader", ["tail", "r", "--unknown-after-s", "0.1"], 1, ""),
-        ("producer", ["tail", "r"], 1, "this user has no permissions to run the 'multi' command"),
-        ("reader", ["replay"], 1, "this user has no permissions to run the 'xlen' command"),
-        ("reader", ["top", "--once"], 1, "this user has no permissions to run the 'time' command"),
-        ("reader", ["dead"], 1, "this user has no permissions to run the 'xrevrange' command"),
-        ("producer", ["record", "x.jsonl"], 1, "this user has no permissions to run the 'xrevrange' command"),
+        ("producer", ["tail", "r"], 1, refusal("multi", "reader")),
+        ("reader", ["replay"], 1, refusal("xlen", "operator")),
+        ("reader", ["replay", "--no-follow"], 1, refusal("xlen", "producer")),
+        ("reader", ["top", "--once"], 1, refusal("time", "operator")),
+        ("producer", ["top", "--once"], 1, refusal("time", "operator")),
+        ("reader", ["dead"], 1, refusal("xrevrange", "operator")),
+        ("producer", ["record", "x.jsonl"], 1, refusal("xrevrange", "operator")),
+        ("gateway", ["top", "--once", "--interval-s", "0.1"], 0, ""),
+        ("operator", ["top", "--once", "--interval-s", "0.1"], 0, ""),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )  # fmt: skip
 async def test_a_verb_under_a_role(
     acl_server: Server, admin: Redis, tmp_path: Path, role: str, argv: list[str], code: int, error: str
 ) -> None:
-    """Its own verbs work; of others one line names the command that is not allowed."""
+    """Its own verbs work; of others one line names the command that is not allowed, and the role that may."""
     await admin.hset(Keys().config, mapping={keys.CONFIG_PARTITIONS: 2, keys.CONFIG_WIRE_VERSION: keys.WIRE_VERSION})
     command = [sys.executable, "-m", "derender", *argv, "--redis-url", acl_server.url(f"derender-{role}")]
     done = await asyncio.to_thread(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.bench_pipeline import latencies, medians
+from benchmarks.bench_pipeline import latencies, rows_of
 from benchmarks.bench_resume import silence
 from benchmarks.passthrough import Passthrough
 from benchmarks.roles import events
@@ -23,7 +23,7 @@ def test_latencies_pair_reply_n_with_chunk_n() -> None:
 
 def test_ratios_are_medians_of_pairs_of_one_turn() -> None:
     runs = {"passthrough": [{"x": 1.0}, {"x": 10.0}, {"x": 2.0}], "plain": [{"x": 2.0}, {"x": 20.0}, {"x": 6.0}]}
-    assert medians(runs, {"x": "ratio"}) == [
+    assert rows_of(runs, {"x": "ratio"}) == [
         {"worker": "passthrough", "x": 2.0, "ratio": 1.0},
         {"worker": "plain", "x": 6.0, "ratio": 2.0},
     ]

@@ -22,10 +22,10 @@ from redis.asyncio import Redis
 from link.redis import connect
 from schemas import keys
 from schemas.keys import Keys
-from tests.conftest import RedisServer, free_port, start_redis
-from tests.faults import closed, publish, recording, worker_processes
+from tests.conftest import RedisServer, free_port, redis_in
 from tests.shared_data import ROOT
 from tests.test_compose import help_of, options_in
+from tests.workers import closed, publish, recording, worker_processes
 from worker.config import read_config
 from worker.metrics import Metrics
 from worker.settings import Settings, load
@@ -267,16 +267,8 @@ def guarded_redis(folder: Path, *options: str) -> Iterator[RedisServer]:
     acl = acl_file()
     path = folder / "users.acl"
     path.write_text(acl.replace("user default off", "user default on nopass ~* &* +@all"), "utf-8")
-    server = start_redis(folder, "--aclfile", str(path), *options)
-    try:
+    with redis_in(folder, "--aclfile", str(path), *options) as server:
         yield server
-    finally:
-        server.process.terminate()
-        server.process.wait(timeout=10)
-
-
-def as_user(server: RedisServer, user: str) -> str:
-    return server.url.replace("//", f"//derender-{user}:CHANGE-ME@")
 
 
 @pytest.mark.redis
@@ -284,23 +276,23 @@ async def test_documented_users_may_do_their_work_and_no_more(tmp_path: Path) ->
     """Worker, producer, reader, top and doctor under their users: the server's log of refusals stays empty."""
     with guarded_redis(tmp_path) as server:
         admin = connect(server.url)
-        with worker_processes(1, as_user(server, "worker"), tmp_path):
-            ids = await publish(as_user(server, "operator"), recording(), 1)
+        with worker_processes(1, server.url_as("worker"), tmp_path):
+            ids = await publish(server.url_as("operator"), recording(), 1)
             await closed(admin, ids)
             for verb in (["top", "--once"], ["doctor", "--role", "client"], ["tail", ids[0]]):
-                command = [sys.executable, "-m", "derender", *verb, "--redis-url", as_user(server, "operator")]
+                command = [sys.executable, "-m", "derender", *verb, "--redis-url", server.url_as("operator")]
                 done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, check=False, capture_output=True)
                 assert done.returncode == 0, done.stdout
-            command = [sys.executable, "-m", "derender", "doctor", "--redis-url", as_user(server, "worker")]
+            command = [sys.executable, "-m", "derender", "doctor", "--redis-url", server.url_as("worker")]
             done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, check=False, capture_output=True)
             assert done.returncode == 0, done.stdout
         refused = {(one["username"], one["object"]) for one in await admin.acl_log()}
-        keda = connect(as_user(server, "keda"))
+        keda = connect(server.url_as("keda"))
         (group,) = await keda.xinfo_groups(Keys().chunks(0))
         refusals = []
         for user, command in (("keda", ["XLEN", "derender:{0}:chunks"]), ("worker", ["FLUSHALL"]),
                               ("operator", ["DEL", "other"]), ("operator", ["EVAL", "return 1", "0"])):  # fmt: skip
-            client = connect(as_user(server, user))
+            client = connect(server.url_as(user))
             with pytest.raises(Exception, match=r"permission") as caught:
                 await client.execute_command(*command)
             refusals.append(type(caught.value).__name__)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import RedisServer, start_redis
+from tests.conftest import RedisServer, redis_in
 from tests.shared_data import ROOT
 
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
@@ -103,14 +103,17 @@ def run_page(page: str, folder: Path) -> dict[int, str]:
     work.mkdir()
     for name in ("derender", "docs", "deploy"):
         (work / name).symlink_to(ROOT / name)
-    server = start_redis(folder)
-    environ = {
-        **os.environ,
-        "PATH": programs(folder / "bin", server),
-        "DERENDER_REDIS_URL": server.url,
-        "PYTHONPATH": str(ROOT),
-    }
-    with (folder / "output.txt").open("wb") as output, (folder / "errors.txt").open("wb") as errors:
+    with (
+        redis_in(folder) as server,
+        (folder / "output.txt").open("wb") as output,
+        (folder / "errors.txt").open("wb") as errors,
+    ):
+        environ = {
+            **os.environ,
+            "PATH": programs(folder / "bin", server),
+            "DERENDER_REDIS_URL": server.url,
+            "PYTHONPATH": str(ROOT),
+        }
         process = subprocess.Popen(
             ["bash", "-c", script(page, folder)], cwd=work, env=environ, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
@@ -121,8 +124,6 @@ def run_page(page: str, folder: Path) -> dict[int, str]:
             with suppress(ProcessLookupError):  # no background job is left
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait(timeout=10)
-            server.process.terminate()
-            server.process.wait(timeout=10)
     parts = (folder / "output.txt").read_text("utf-8").split(SEPARATOR)[1:]
     return {int(part.partition("\n")[0]): part.partition("\n")[2] for part in parts}
 

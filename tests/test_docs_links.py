@@ -29,10 +29,13 @@ def targets(page: str) -> list[tuple[str, str]]:
     return found
 
 
+def headings_as_written(page: str) -> set[str]:
+    return set(re.findall(r"^#+ (.+)$", text_of(page), re.M))
+
+
 def headings(page: str) -> set[str]:
     """As GitHub names them: lower case, without punctuation, - for blanks."""
-    lines = re.findall(r"^#+ (.+)$", text_of(page), re.M)
-    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
+    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in headings_as_written(page)}
 
 
 @pytest.mark.parametrize("page", PAGES)

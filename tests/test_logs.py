@@ -75,9 +75,7 @@ async def test_a_worker_says_nothing_of_what_is_said(
             damaged = await producer.open("damaged", recorded()[0].context)
             [_ async for _ in reader.follow("bad-9")]
             worker.signal(signal.SIGKILL)
-            worker.process.wait()
-            fleet.workers.remove(worker)
-            fleet.ended.append(worker)
+            await fleet.gone(worker)
             await real_redis.hset(names.open(0), "damaged", json.dumps({"version": SECRETS["state"]}))  # type: ignore[misc]
             (second,) = await fleet.start()
             await damaged.chunk(recorded()[0].chunks[0])

@@ -19,12 +19,14 @@ from schemas.generate import GenerateRequest, TokenId
 from schemas.openai import ChatRequest, CompletionRequest
 from worker.core import validate
 from worker.core.errors import RequestError
+from worker.core.grammars import REASONING_NAMES, TOOL_NAMES
 from worker.core.model import Limits, Model
 
 CHAT = "/v1/chat/completions/render"
 COMPLETION = "/v1/completions/render"
 MODELS = "/v1/models"
-ENDPOINTS = frozenset((CHAT, COMPLETION, MODELS))
+PARSERS = "/v1/parsers"
+ENDPOINTS = frozenset((CHAT, COMPLETION, MODELS, PARSERS))
 
 MAX_PROMPTS = 1024
 COMPLETION_MAX_TOKENS = 16
@@ -117,6 +119,11 @@ class _ModelList(Struct, frozen=True):
     object: str = "list"
 
 
+class _ParserNames(Struct, frozen=True):
+    reasoning: tuple[str, ...] = REASONING_NAMES
+    tool: tuple[str, ...] = TOOL_NAMES
+
+
 _chat_schema = msgspec.json.Decoder(ChatRequest, strict=False)
 _completion_schema = msgspec.json.Decoder(CompletionRequest, strict=False)
 _chat = msgspec.json.Decoder(_Chat, strict=False)
@@ -150,7 +157,7 @@ def _render_jinja() -> Callable[..., Any]:
 
 
 class Renderer:
-    """Answers the endpoints that need a tokenizer and no generated ids: the two of `render`, and `/v1/models`.
+    """Answers what only a worker knows and needs no generated ids: the two of `render`, `/v1/models`, `/v1/parsers`.
 
     lengths: served name -> longest prompt + output, in tokens. template: how the prompts of a model (by its own name)
     are written. lookup: the model of a name that a request may use.
@@ -170,6 +177,8 @@ class Renderer:
     def __call__(self, endpoint: str, body: bytes, *, request_id: str, limits: Limits) -> bytes:
         """The JSON answer to one call. Raises RequestError."""
         match endpoint:
+            case "/v1/parsers":
+                return _encode(_ParserNames())
             case "/v1/models":
                 cards = [_ModelCard(name, length) for name, length in self._lengths.items()]
                 return _encode(_ModelList(cards))

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import difflib
 import json
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -19,6 +20,8 @@ from schemas.keys import DEFAULT_PARTITIONS, PREFIX, Keys
 
 ENV_PREFIX = "DERENDER_"
 DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
+MAX_MEANT = 3
+"""Names that an error proposes for one that is not known."""
 
 S = TypeVar("S")
 
@@ -30,12 +33,26 @@ PARSER_WORDS = {
 """Options of a model that are one of a few words."""
 
 
+LOG_LEVELS = "debug, info, warning or error"
+PARSER_NAMES = "named as for vllm serve (derender parsers lists the names); auto: by the chat template"
+
+
 class SettingsError(ValueError):
     """A setting that cannot be; the message names the option and what to do."""
 
 
 def option(default: Any, help_text: str) -> Any:
     return dataclasses.field(default=default, metadata={"help": help_text})
+
+
+def log_level_option() -> Any:
+    return option("info", LOG_LEVELS)
+
+
+def check_log_level(level: str) -> None:
+    """Raises SettingsError."""
+    if level not in ("debug", "info", "warning", "error"):
+        raise SettingsError(f"--log-level has to be {LOG_LEVELS}")
 
 
 @dataclass(frozen=True)
@@ -69,8 +86,8 @@ class ModelSettings:
     eos_token_id: tuple[int, ...] = option((), "end-of-sequence id; repeatable; default: generation_config.json")
     chat_template: str | None = option(None, "file of the chat template; default: the tokenizer's own")
     default_chat_template_kwargs: str | None = option(None, "JSON object of template arguments that requests override")
-    tool_call_parser: str | None = option(None, "tool parser, as for vllm serve; auto: by the chat template")
-    reasoning_parser: str | None = option(None, "reasoning parser, as for vllm serve; auto: by the chat template")
+    tool_call_parser: str | None = option(None, f"tool parser, {PARSER_NAMES}")
+    reasoning_parser: str | None = option(None, f"reasoning parser, {PARSER_NAMES}")
     enable_auto_tool_choice: bool = option(False, "let the tool parser work, as for vllm serve")
     tool_call_streaming: str = option("eager", "eager: send a call as it is written; complete: when its end was seen")
     forced_tool_format: str = option("native", "what a required or named call looks like: native markup or bare json")
@@ -97,10 +114,14 @@ class ModelSettings:
         from worker.core.choose import AUTO  # here: the verbs that serve no model do without the grammars
         from worker.core.grammars import REASONING_NAMES, TOOL_NAMES
 
-        for name, known in (("reasoning_parser", REASONING_NAMES), ("tool_call_parser", TOOL_NAMES)):
+        names = {"reasoning": REASONING_NAMES, "tool": TOOL_NAMES}
+        for name, kind, other in (("reasoning_parser", "reasoning", "tool"), ("tool_call_parser", "tool", "reasoning")):
             given = getattr(self, name)
-            if given is not None and given not in (AUTO, *known):
-                raise SettingsError(f"{flag(name)} {given!r} is not known; known are: {AUTO}, {', '.join(known)}")
+            if given is None or given in (AUTO, *names[kind]):
+                continue
+            wrong = f"is a {other} parser" if given in names[other] else "is not known"
+            meant = did_you_mean(given, names[kind])
+            raise SettingsError(f"{flag(name)} {given!r} {wrong}{meant}; derender parsers lists the names")
 
     def template_kwargs(self) -> dict[str, Any]:
         if self.default_chat_template_kwargs is None:
@@ -140,7 +161,7 @@ class Settings(RedisSettings, ModelSettings):
         None, "port of the metrics (HTTP, /metrics), of further processes the next ones; default: none are kept"
     )
     metrics_host: str = option("127.0.0.1", "address of the metrics; 0.0.0.0: all")
-    log_level: str = option("info", "debug, info, warning or error")
+    log_level: str = log_level_option()
 
     def __post_init__(self) -> None:
         RedisSettings.__post_init__(self)
@@ -165,22 +186,35 @@ class Settings(RedisSettings, ModelSettings):
             raise SettingsError(f"--dead-bytes has to be at least {2**20}")
         if self.metrics_port is not None and not 1 <= self.metrics_port <= 65_535:
             raise SettingsError("--metrics-port has to be between 1 and 65535")
-        if self.log_level not in ("debug", "info", "warning", "error"):
-            raise SettingsError("--log-level has to be debug, info, warning or error")
+        check_log_level(self.log_level)
 
 
 def flag(name: str, on: bool = True) -> str:
     return ("--" if on else "--no-") + name.replace("_", "-")
 
 
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """What to append to the message about a name that is not known; nothing where none is near."""
+    names, given = list(known), given.lower()
+    near = [name for name in names if given in name] if len(given) > 1 else []
+    near += difflib.get_close_matches(given, names, n=MAX_MEANT)
+    near = list(dict.fromkeys(near))[:MAX_MEANT]
+    return f" (did you mean {' or '.join(near)}?)" if near else ""
+
+
 def env_name(name: str) -> str:
     return ENV_PREFIX + name.upper()
 
 
-def add_options(parser: argparse.ArgumentParser, settings: type[Any]) -> None:
-    """Options of a settings class. Nothing is converted here, so that both sources give the same messages."""
+def add_options(parser: argparse.ArgumentParser, settings: type[Any], *, without: frozenset[str] = frozenset()) -> None:
+    """Options of a settings class. Nothing is converted here, so that both sources give the same messages.
+
+    without: fields that the verb sets itself.
+    """
     hints = get_type_hints(settings)
     for field in dataclasses.fields(settings):
+        if field.name in without:
+            continue
         kind = _kind(hints[field.name])
         default: Any = field.default
         if kind is bool:

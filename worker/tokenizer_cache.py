@@ -42,6 +42,10 @@ WANTED = ["tokenizer*", "*.jinja", "config.json", "generation_config.json", "spe
 """Files of a hub repository that matter here: no weights."""
 
 
+TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken")
+"""A folder without any of these has no tokenizer, and transformers says that in a page of guesses."""
+
+
 class TokenizerError(Exception):
     """A tokenizer that cannot be loaded; the message says which and why."""
 
@@ -74,6 +78,8 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _load_tokenizer(folder: Path) -> Tokenizer:
     path = folder / "tokenizer.json"
+    if not any(any(folder.glob(pattern)) for pattern in TOKENIZER_FILES):
+        raise TokenizerError(f"folder {folder} has no tokenizer.json")
     try:
         if path.is_file():
             return Tokenizer.from_file(str(path))

@@ -14,6 +14,7 @@ const OPTIONS = [
   ["without_prompt", "as if the prompt were not known", "checkbox"],
 ];
 const INSPECT = "../v1/inspect";
+const SAMPLE_EVENT = 3; // ids in one event of a sample
 
 const byId = (id) => document.getElementById(id);
 const state = { requests: [], traces: [], position: 0, sequence: 0, answered: 0 };
@@ -36,6 +37,10 @@ async function getJson(url, options) {
   const body = await answer.json();
   if (!answer.ok) throw new Error(body.error?.message ?? `the gateway answered ${answer.status}`);
   return body;
+}
+
+function postJson(url, body) {
+  return getJson(url, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
 }
 
 function visible(text) {
@@ -86,11 +91,38 @@ async function fetchLive(id) {
       } else unknown += 1;
     }
   }
-  return { id, context: found.context ?? { kind: "chat", chat_request: { messages: [] } }, chunks, unknown, replies: found.replies };
+  return { id, context: found.context ?? { kind: "chat", chat_request: { messages: [] } }, chunks, unknown, replies: found.replies, last: found.last };
 }
 
-function useGenerations(generations) {
+// A sample's text as ids of the chosen model, which a worker's tokenizer makes, a few in each event.
+async function generationOf({ name, text, stop }) {
+  const model = byId("model").value || null;
+  const [{ token_ids: ids }] = await postJson("../v1/completions/render", { model, prompt: text, add_special_tokens: false });
+  const chunks = [];
+  for (let at = 0; at < ids.length; at += SAMPLE_EVENT) {
+    const finish_reason = at + SAMPLE_EVENT >= ids.length ? "stop" : null;
+    chunks.push({ choices: [{ index: 0, token_ids: ids.slice(at, at + SAMPLE_EVENT), finish_reason }] });
+  }
+  return { id: name, context: { kind: "chat", model, chat_request: { messages: [], tools: SAMPLE_TOOLS, stop } }, chunks };
+}
+
+async function useSample() {
+  const chosen = byId("sample").value;
+  if (chosen === "") return;
+  const sample = SAMPLES[Number(chosen)];
+  const generation = await generationOf(sample);
+  if (byId("sample").value !== chosen) return; // another one was chosen meanwhile
+  setConfig("a", sample.a);
+  setConfig("b", sample.b);
+  state.position = 0;
+  useGenerations([generation], sample.note);
+}
+
+function useGenerations(generations, note = "") {
   state.requests = generations;
+  byId("note").textContent = note;
+  byId("note").hidden = !note;
+  if (!note) byId("sample").value = "";
   byId("request").replaceChildren(...generations.map((one, at) => element("option", { value: at, textContent: one.id })));
   useRequest();
 }
@@ -119,7 +151,10 @@ function buildConfig(name) {
   box.append(element("label", {}, "use ", mode));
   for (const [key, label, type] of OPTIONS) {
     const input = element("input", { type, id: `${name}-${key}` });
-    if (type === "text") Object.assign(input, { size: 14, autocomplete: "off" });
+    if (type === "text") {
+      Object.assign(input, { size: 14, autocomplete: "off" });
+      input.setAttribute("list", `${key}-names`);
+    }
     box.append(type === "text" ? element("label", {}, label + " ", input) : element("label", {}, input, " " + label));
     input.addEventListener("change", () => {
       if (key !== "without_prompt") mode.value = "chosen";
@@ -128,6 +163,14 @@ function buildConfig(name) {
     });
   }
   mode.addEventListener("change", refresh);
+}
+
+// options: by name; null: the model's own; left out: none.
+function setConfig(name, options) {
+  byId(`${name}-mode`).value = options ? "chosen" : options === null ? "own" : "off";
+  for (const [key, , type] of OPTIONS) {
+    byId(`${name}-${key}`)[type === "text" ? "value" : "checked"] = options?.[key] ?? (type === "text" ? "" : false);
+  }
 }
 
 function config(name) {
@@ -146,8 +189,7 @@ function config(name) {
 async function trace(request, { parsers, withoutPrompt }) {
   const context = { ...request.context, model: byId("model").value || null };
   if (withoutPrompt || !context.prompt_token_ids) context.prompt_token_ids = [];
-  const body = { context, chunks: request.chunks, index: Number(byId("choice").value), parsers };
-  return getJson(INSPECT, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+  return postJson(INSPECT, { context, chunks: request.chunks, index: Number(byId("choice").value), parsers });
 }
 
 async function refresh() {
@@ -191,7 +233,8 @@ function showReplies(request) {
       reply.id, JSON.stringify(reply.chunk?.choices?.[0]?.delta ?? reply.chunk ?? reply.error), String(reply.state_bytes ?? ""),
     ]));
   }
-  say(note + `${request.replies?.length ?? 0} replies.`);
+  const shown = request.replies?.length ?? 0;
+  say(note + (shown < request.last ? `The first ${shown} of ${request.last} replies.` : `${shown} replies.`));
 }
 
 // --- both traces, token by token -----------------------------------------------------------------------------------------
@@ -345,13 +388,15 @@ function guarded(work) {
 buildConfig("a");
 buildConfig("b");
 byId("legend").append(...Object.entries(KINDS).map(([kind, text]) => element("li", {}, element("span", { className: `piece kind-${kind}`, textContent: text }))));
+byId("sample").append(...SAMPLES.map(({ name }, at) => element("option", { value: at, textContent: name })));
+byId("sample").addEventListener("change", guarded(useSample));
 byId("file").addEventListener("change", guarded(async () => useGenerations(readGenerations(await byId("file").files[0].text()))));
 byId("use-paste").addEventListener("click", guarded(() => useGenerations(readGenerations(byId("paste").value))));
 byId("fetch").addEventListener("click", guarded(async () => useGenerations([await fetchLive(byId("live").value.trim())])));
 byId("live").addEventListener("keydown", (event) => { if (event.key === "Enter") byId("fetch").click(); });
 byId("request").addEventListener("change", useRequest);
 byId("choice").addEventListener("change", refresh);
-byId("model").addEventListener("change", refresh);
+byId("model").addEventListener("change", guarded(() => byId("sample").value ? useSample() : refresh())); // other ids
 for (const [id, key] of [["first", "Home"], ["previous", "ArrowLeft"], ["next", "ArrowRight"], ["last", "End"], ["next-chunk", "c"], ["next-difference", "n"]]) {
   byId(id).addEventListener("click", ACTIONS[key]);
 }
@@ -365,4 +410,9 @@ document.addEventListener("keydown", (event) => {
 getJson("../v1/models").then(({ data }) => {
   byId("model").replaceChildren(element("option", { value: "", textContent: "the default one" }),
     ...data.map(({ id }) => element("option", { value: id, textContent: id })));
+}).catch((error) => say(error.message, true));
+getJson("../v1/parsers").then(({ reasoning, tool }) => {
+  for (const [key, names] of [["reasoning_parser", reasoning], ["tool_call_parser", tool]]) {
+    byId(`${key}-names`).append(...names.map((value) => element("option", { value })));
+  }
 }).catch((error) => say(error.message, true));

@@ -12,10 +12,14 @@ from random import Random
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
-from tests.chaos.load import Base, fifty, recorded, undisturbed
+from producer.publish import Producer
+from tests.chaos.load import Base, Load, fifty, recorded, undisturbed
 
 Fields = dict[bytes, bytes]
+Expected = dict[str, list[tuple[str, Fields]]]
+"""Replies of each base stream when nothing goes wrong."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,10 @@ class Size:
     @property
     def random(self) -> Random:
         return Random(self.seed)
+
+    def load(self, redis: Redis, producer: Producer, expected: Expected, **options: Any) -> Load:
+        """The streams of this size as a load. options: as for `Load`."""
+        return Load(redis, producer, self.bases(), expected, self.streams, **{"random": self.random, **options})
 
 
 SHORT = Size(streams=60, faults=2, workers=2, lease_s=0.6)
@@ -50,8 +58,7 @@ def sizes(long: Size = LONG, short: Size = SHORT, *, timeout: int = 1500) -> pyt
 
 
 @pytest.fixture(scope="session")
-def undisturbed_replies() -> dict[str, list[tuple[str, Fields]]]:
-    """Replies of every base stream when nothing goes wrong."""
+def undisturbed_replies() -> Expected:
     return asyncio.run(undisturbed((*recorded(), *fifty())))
 
 

@@ -111,6 +111,13 @@ class Fleet:
                 worker.token = next((token for token in tokens if token.startswith(found[1])), "")
         return worker
 
+    async def gone(self, worker: WorkerProcess) -> int:
+        """Wait for the end of a worker that was told to end, or killed; its exit code."""
+        code = await asyncio.to_thread(worker.process.wait, 10)
+        self.workers.remove(worker)
+        self.ended.append(worker)
+        return code
+
     async def owners(self) -> list[str]:
         """Owner token of each partition; "" where there is none."""
         raw = await self.redis.mget([self.names.owner(p) for p in range(self.partitions)])
@@ -178,9 +185,7 @@ class Fleet:
                 worker.signal(signal.SIGCONT)
             assert time.monotonic() < end, "no worker owns an open stream"
         if number == signal.SIGKILL:
-            worker.process.wait()
-            self.workers.remove(worker)
-            self.ended.append(worker)
+            await self.gone(worker)
         hit = Hit(partitions, open_requests)
         at = await self._positions(partitions)
         left = set(partitions)

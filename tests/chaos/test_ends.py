@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import subprocess
 import sys
@@ -17,14 +18,13 @@ from producer.publish import Producer
 from producer.read import Reader
 from schemas import keys
 from schemas.keys import Keys, partition_of
-from tests.chaos.conftest import Fields, Size, report, sizes
+from tests.chaos.conftest import Expected, Size, report, sizes
 from tests.chaos.fleet import Fleet, dead_letters
 from tests.chaos.fragile_worker import FATAL
 from tests.chaos.load import Load, fifty, recorded, renamed
 from tests.shared_data import ROOT
 from worker.drain import MAX_ATTEMPTS
 
-Expected = dict[str, list[tuple[str, Fields]]]
 pytestmark = pytest.mark.redis
 
 PRODUCER = """
@@ -96,7 +96,7 @@ async def test_a_producer_dies_in_mid_stream(
     assert [(id_, renamed({b"chunk": data}, "given-up")[b"chunk"]) for id_, data in begun] == [
         (id_, fields[keys.CHUNK]) for id_, fields in expected[: len(begun)]
     ]
-    assert b"the engine sent nothing for" in error
+    assert json.loads(error)["error"]["message"].startswith("the engine sent nothing for ")
 
 
 async def test_a_request_that_kills_workers_costs_a_few_of_them(

@@ -11,11 +11,9 @@ import pytest
 from redis.asyncio import Redis
 
 from producer.publish import Producer
-from tests.chaos.conftest import Fields, Size, report
+from tests.chaos.conftest import Expected, Size, report
 from tests.chaos.fleet import Fleet, dead_letters
 from tests.chaos.load import Load, fifty
-
-Expected = dict[str, list[tuple[str, Fields]]]
 
 SOAK_S = 600
 WARM_S = 15

@@ -12,29 +12,31 @@ from redis.asyncio import Redis
 
 from producer.publish import Producer
 from producer.read import Reader
-from tests.chaos.conftest import Fields, Size, report, sizes
+from tests.chaos.conftest import Expected, Size, report, sizes
 from tests.chaos.fleet import Fleet, Hit, dead_letters, percentile
 from tests.chaos.load import Load
 
-Expected = dict[str, list[tuple[str, Fields]]]
-
 
 class Schedule:
-    """Spreads the entries of a load over the faults that are to come."""
+    """Spreads the entries of a load over the faults that are to come, however long one takes."""
 
     def __init__(self, faults: int) -> None:
         self.left = faults
         self.mean_s = 3.0
+        self.began = time.monotonic()  # the fault that is under way
         self.load: Load | None = None
 
     def rate(self) -> float | None:
         if self.left <= 0 or self.load is None:
             return None
-        return max(100.0, (self.load.total - self.load.published) / ((self.left + 1) * self.mean_s))
+        each_s = max(self.mean_s, 2 * (time.monotonic() - self.began))
+        return max(10.0, (self.load.total - self.load.published) / ((self.left + 1) * each_s))
 
-    def done(self, took_s: float) -> None:
+    def done(self) -> None:
+        now = time.monotonic()
         self.left -= 1
-        self.mean_s = 0.8 * self.mean_s + 0.2 * took_s
+        self.mean_s = 0.8 * self.mean_s + 0.2 * (now - self.began)
+        self.began = now
 
 
 async def run_with_strikes(
@@ -46,15 +48,19 @@ async def run_with_strikes(
         await Producer.connect(fleet.url, max_backlog=2_000) as producer,
         await Reader.connect(fleet.url) as reader,
     ):
-        load = schedule.load = Load(
-            redis, producer, size.bases(), expected, size.streams,
-            random=random, together=min(200, size.streams // 2), rate=schedule.rate, reader=reader,
+        load = schedule.load = size.load(
+            redis,
+            producer,
+            expected,
+            random=random,
+            together=min(200, size.streams // 2),
+            rate=schedule.rate,
+            reader=reader,
             live_share=min(0.2, 100 / size.streams),
-        )  # fmt: skip
+        )
         running = asyncio.create_task(load.run())
         try:
             for _ in range(size.faults):
-                begin = time.monotonic()
                 hit, victim = await fleet.strike(random, number)
                 hits.append(hit)
                 if number == signal.SIGKILL:
@@ -62,7 +68,7 @@ async def run_with_strikes(
                 else:
                     victim.signal(signal.SIGCONT)
                     await fleet.settled()
-                schedule.done(time.monotonic() - begin)
+                schedule.done()
                 assert not running.done(), "the load was over before the faults were"
             schedule.left = 0
             await running
@@ -119,28 +125,30 @@ async def test_partitions_move_while_streams_run(
         await fleet.start(size.workers)
         await fleet.settled()
         async with await Producer.connect(server_url, max_backlog=2_000) as producer:
-            load = schedule.load = Load(
-                real_redis, producer, size.bases(), undisturbed_replies, size.streams,
-                random=random, together=40, rate=schedule.rate,
-            )  # fmt: skip
+            load = schedule.load = size.load(
+                real_redis,
+                producer,
+                undisturbed_replies,
+                random=random,
+                together=40,
+                rate=schedule.rate,
+            )
             running = asyncio.create_task(load.run())
             moved = 0
             for turn in range(size.faults):
-                begin = time.monotonic()
                 await asyncio.sleep(random.uniform(0, 0.3))
                 before = await fleet.owners()
                 busy = [p for worker in fleet.workers for p in (await fleet.busy_partitions(worker))[0]]
                 if turn % 2 == 0:
                     await fleet.start()
                 else:
-                    leaver = fleet.workers.pop(random.randrange(len(fleet.workers)))
+                    leaver = random.choice(fleet.workers)
                     leaver.signal(signal.SIGTERM)
-                    assert await asyncio.to_thread(leaver.process.wait, 10) == 0
-                    fleet.ended.append(leaver)
+                    assert await fleet.gone(leaver) == 0
                 await fleet.settled()
                 after = await fleet.owners()
                 moved += sum(before[p] != after[p] for p in busy)
-                schedule.done(time.monotonic() - begin)
+                schedule.done()
             schedule.left = 0
             verdicts = await running
             assert await load.left_behind() == []
@@ -159,9 +167,7 @@ async def test_two_workers_on_each_partition_without_owner_keys(
     async with Fleet(real_redis, server_url, tmp_path, "--no-owner-keys", lease_s=size.lease_s) as fleet:
         await fleet.start(size.workers)
         async with await Producer.connect(server_url, max_backlog=2_000) as producer:
-            load = Load(
-                real_redis, producer, size.bases(), undisturbed_replies, size.streams, random=size.random, together=60
-            )
+            load = size.load(real_redis, producer, undisturbed_replies, together=60)
             verdicts = await load.run()
             assert await load.left_behind() == []
         moved = [worker.moved for worker in fleet.workers]

@@ -286,3 +286,8 @@ def streams_of_batch(case: Case, size: int | None) -> list[Case]:
                     chunks[-1]["prompt_token_ids"] = number_of_first
         streams.append(case | {"request": body, "chunks": chunks})
     return streams
+
+
+def sums_of(case: Case, answer: Any) -> dict[int, Sum]:
+    """What the choices of an answer to a case add up to."""
+    return accumulate(answer) if "chunks" in case else whole(answer)

@@ -10,15 +10,14 @@ import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import msgspec
-from tokenizers import AddedToken, Tokenizer
 
 from schemas.openai import ChatRequest
 from schemas.state import ParserState
 from tests import shared_data
+from tests.core import support
 from worker.core.events import TEXT, CallArguments, CallBegin, CallEnd, Content, Event, Piece, Reasoning
 from worker.core.model import Model, ParserConfig
 from worker.core.parse import Parser
@@ -28,16 +27,23 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(ParserState)
 
 
-@cache
 def vocabulary(name: str, added: tuple[str, ...] = (), special: tuple[str, ...] = ()) -> Vocabulary:
-    """Vocabulary of `<folder>/<name>`, with tokens appended."""
+    """Vocabulary of a tokenizer of the large test data, with tokens appended."""
     shared_data.require()
-    tokenizer = Tokenizer.from_file(str(shared_data.tokenizer_dir(name) / "tokenizer.json"))
-    if added:
-        tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in added])
-    if special:
-        tokenizer.add_special_tokens([AddedToken(text, normalized=False, special=True) for text in special])
-    return Vocabulary(tokenizer)
+    return support.vocabulary(shared_data.tokenizer_dir(name), added, special)
+
+
+def fault_model(case: dict[str, Any], **parsers: Any) -> Model:
+    """The served model of a reported fault. parsers: options in place of the case's own."""
+    asked = case["parsers"]
+    options = {
+        "tool_call_parser": asked["tool"],
+        "reasoning_parser": asked["reasoning"],
+        "enable_auto_tool_choice": asked["enable_auto_tools"],
+        "forced_tool_format": asked.get("forced_tool_format", "native"),
+    }
+    added, special = (tuple(case.get(name) or ()) for name in ("added_tokens", "special_tokens"))
+    return support.model(vocabulary(case["tokenizer"], added, special), parsers=options | parsers)
 
 
 def through_bytes(state: ParserState) -> ParserState:
@@ -111,13 +117,10 @@ class Message:
                     assert self.calls[index].complete is None
                     self.calls[index].complete = complete
 
-    def whole(self) -> dict[str, Any]:
-        """The result without calls that were cut, with parsed arguments."""
-        return {
-            "content": self.content or None,
-            "reasoning": self.reasoning or None,
-            "tool_calls": [{"name": call.name, "arguments": strict(call.text)} for call in self.calls if call.complete],
-        }
+    def said(self) -> tuple[str, str, list[tuple[str, Any]]]:
+        """Content, reasoning, and (name, arguments) of each call that was not cut."""
+        calls = [(call.name, strict(call.text)) for call in self.calls if call.complete]
+        return self.content, self.reasoning, calls
 
 
 def strict(text: str) -> Any:
@@ -176,6 +179,19 @@ def cuts(ids: Sequence[int], vocabulary: Vocabulary, seed: str) -> Iterator[tupl
             groups.append(ids[at : at + size])
             at += size
         yield f"random-{number}", groups
+
+
+def same_json(one: Any, other: Any) -> bool:
+    """Equal as JSON: types strict, but 1 equals 1.0."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return one == other
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same_json(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same_json, one, other))
+    return type(one) is type(other) and bool(one == other)
 
 
 def chat_request(**fields: Any) -> ChatRequest:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import msgspec
-from tokenizers import Tokenizer, decoders, models
+from tokenizers import AddedToken, Tokenizer, decoders, models
 
 from schemas.generate import GenerateChunk, GenerateLogprobs, GenerateStreamChoice
 from schemas.request import RequestContext
@@ -26,8 +27,16 @@ _contexts = msgspec.json.Decoder(RequestContext)
 
 
 @cache
-def smollm2() -> Vocabulary:
-    return Vocabulary(Tokenizer.from_file(str(SMOLLM2 / "tokenizer.json")))
+def vocabulary(folder: Path, added: tuple[str, ...], special: tuple[str, ...]) -> Vocabulary:
+    """Vocabulary of a tokenizer, with tokens appended."""
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in added])
+    tokenizer.add_special_tokens([AddedToken(text, normalized=False, special=True) for text in special])
+    return Vocabulary(tokenizer)
+
+
+def smollm2(added: tuple[str, ...] = ()) -> Vocabulary:
+    return vocabulary(SMOLLM2, added, ())
 
 
 def _with_special(tokenizer: Tokenizer) -> Vocabulary:

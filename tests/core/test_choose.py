@@ -77,8 +77,9 @@ def test_a_response_template_goes_first() -> None:
     assert choose("tool", QWEN3, TAGGED).name == "hf"
     assert choose("reasoning", QWEN3, TAGGED).name == "hf"
     assert choose("reasoning", QWEN3, LISTED).name == "qwen3"
-    with pytest.raises(GrammarError):
+    with pytest.raises(GrammarError) as error:
         choose("tool", QWEN3, {"fields": {}})
+    assert str(error.value) == "response_template: start_anchor: it is needed"
 
 
 def test_signs_are_of_known_names_and_each_fits_itself() -> None:

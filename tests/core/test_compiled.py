@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.state import ParserState
-from tests.core.grammars.test_families import smollm2
+from tests.core.support import smollm2
 from tests.core.test_parse_properties import family
 from worker.core.compiled import SYMBOL, Compiled, Markers, from_portable, has_symbols, partial, to_portable
 from worker.core.errors import StateMismatch

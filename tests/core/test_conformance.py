@@ -24,7 +24,7 @@ from schemas.request import RequestContext
 from schemas.state import StreamState
 from tests import shared_data
 from tests.core.golden_runner import Sum, accumulate, whole
-from tests.core.harness import cuts, strict, vocabulary
+from tests.core.harness import cuts, same_json, strict, vocabulary
 from worker.core.model import Model, ParserConfig
 from worker.core.prepare import PreparedRequest, prepare
 from worker.core.step import derender, derender_step
@@ -60,19 +60,6 @@ SWITCH = {"deepseek": "thinking", "kimi": "thinking"}
 
 def parsers_of(record: dict[str, Any]) -> tuple[str, str | None]:
     return next((tool, reasoning) for prefix, tool, reasoning in PARSERS if record["models"][0].startswith(prefix))
-
-
-def same_json(one: Any, other: Any) -> bool:
-    """Equal as JSON: types strict, but 1 equals 1.0."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, int | float) and isinstance(other, int | float):
-        return one == other
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same_json(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same_json, one, other))
-    return type(one) is type(other) and one == other
 
 
 def grade(record: Record, message: Sum) -> str:

@@ -225,31 +225,50 @@ def test_pieces_of_a_windowed_decoder() -> None:
 
 
 @pytest.mark.parametrize(
+    "state",
+    [DecodeState(pending=b"\xe2", held="a"), DecodeState(held="a" + BAD), DecodeState(pending=b"\xe2")],
+    ids=["text-and-bytes", "text-that-is-open", "bytes"],
+)
+def test_a_state_that_ids_lead_to_passes(state: DecodeState) -> None:
+    check(support.byte_level(), state)
+
+
+@pytest.mark.parametrize(
     ("make", "state", "message"),
     [
-        pytest.param(support.byte_level, DecodeState(window=(1,)), "decode.window and unread do not go", id="window"),
-        pytest.param(support.byte_level, DecodeState(unread=(1,)), "decode.window and unread do not go", id="unread"),
-        pytest.param(support.byte_level, DecodeState(started=True), "decode.started does not go", id="started"),
-        pytest.param(support.byte_level, DecodeState(broken=True), "decode.broken needs", id="broken"),
-        pytest.param(
-            support.byte_fallback, DecodeState(broken=True, pending=b"\xe2"), "decode.broken needs", id="both"
-        ),
-        pytest.param(support.byte_level, DecodeState(pending=b"a"), "decode.pending is not", id="whole-character"),
-        pytest.param(support.byte_level, DecodeState(pending=b"\xff"), "decode.pending is not", id="no-beginning"),
-        pytest.param(support.byte_level, DecodeState(pending=b"\xe2\x82\xac\xe2"), "decode.pending is not", id="two"),
-        pytest.param(support.byte_level, DecodeState(held=BAD * 65), "decode.held has 65 characters", id="long"),
-        pytest.param(support.byte_level, DecodeState(held="a"), "decode.held is text that nothing", id="decided"),
-        pytest.param(support.metaspace, DecodeState(held=BAD), "decode.pending, held, started", id="table-field"),
-        pytest.param(support.metaspace, DecodeState(window=(1,) * 7), "decode.window and unread have 7", id="wide"),
-        pytest.param(
-            support.metaspace, DecodeState(unread=(1,) * 17), "decode.window and unread have 0 and 17", id="far"
-        ),
-        pytest.param(support.metaspace, DecodeState(window=(99,)), "decode.window and unread hold an id", id="unknown"),
+        pytest.param(support.byte_level, DecodeState(window=(1,)),
+                     "decode.window and unread do not go with this tokenizer", id="window"),
+        pytest.param(support.byte_level, DecodeState(unread=(1,)),
+                     "decode.window and unread do not go with this tokenizer", id="unread"),
+        pytest.param(support.byte_level, DecodeState(started=True),
+                     "decode.started does not go with this tokenizer", id="started"),
+        pytest.param(support.byte_level, DecodeState(broken=True),
+                     "decode.broken needs a byte-fallback tokenizer and no pending bytes", id="broken"),
+        pytest.param(support.byte_fallback, DecodeState(broken=True, pending=b"\xe2"),
+                     "decode.broken needs a byte-fallback tokenizer and no pending bytes", id="both"),
+        pytest.param(support.byte_level, DecodeState(pending=b"a"),
+                     "decode.pending is not the beginning of one UTF-8 character", id="whole-character"),
+        pytest.param(support.byte_level, DecodeState(pending=b"\xff"),
+                     "decode.pending is not the beginning of one UTF-8 character", id="no-beginning"),
+        pytest.param(support.byte_level, DecodeState(pending=b"\xe2\x82\xac\xe2"),
+                     "decode.pending is not the beginning of one UTF-8 character", id="two"),
+        pytest.param(support.byte_level, DecodeState(held=BAD * 65),
+                     "decode.held has 65 characters, over the limit of 64", id="long"),
+        pytest.param(support.byte_level, DecodeState(held="a"),
+                     "decode.held is text that nothing holds back", id="decided"),
+        pytest.param(support.metaspace, DecodeState(held=BAD),
+                     "decode.pending, held, started and broken do not go with this tokenizer", id="table-field"),
+        pytest.param(support.metaspace, DecodeState(window=(1,) * 7),
+                     "decode.window and unread have 7 and 0 ids, over the limits of 6 and 16", id="wide"),
+        pytest.param(support.metaspace, DecodeState(unread=(1,) * 17),
+                     "decode.window and unread have 0 and 17 ids, over the limits of 6 and 16", id="far"),
+        pytest.param(support.metaspace, DecodeState(window=(99,)),
+                     "decode.window and unread hold an id that is not in the vocabulary", id="unknown"),
     ],
-)
+)  # fmt: skip
 def test_a_state_that_no_ids_lead_to_is_refused(
     make: Callable[[], Vocabulary], state: DecodeState, message: str
 ) -> None:
     with pytest.raises(StateMismatch) as raised:
         check(make(), state)
-    assert raised.value.message.startswith("stream_state: " + message)
+    assert raised.value.message == "stream_state: " + message

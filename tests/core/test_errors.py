@@ -642,24 +642,22 @@ def test_order_of_the_checks(body: Body, first: str) -> None:
     assert (status, answer["error"]["message"].startswith(first)) == (400, True)
 
 
+DEEPER = "deeper than 64 levels"
+
+
 @pytest.mark.parametrize(
-    "body",
+    ("body", "how"),
     [
-        pytest.param(b'{"x": ' + b"[" * 100_000, id="never-closed"),
-        pytest.param(b'{"generate_response": ' + b"[" * 70 + b"]" * 70 + b"}", id="deep"),
-        pytest.param(b'{"x": ' + b'{"a":' * 5_000 + b"1" + b"}" * 5_000 + b"}", id="deep-in-an-unknown-field"),
-        pytest.param(
-            b'{"x": "\\"' + b"[" * 200 + b'", "y": ' + b"[" * 64 + b"]" * 64 + b"}", id="brackets-in-a-string"
-        ),
+        pytest.param(b'{"x": ' + b"[" * 100_000, "too deeply", id="never-closed"),
+        pytest.param(b'{"generate_response": ' + b"[" * 70 + b"]" * 70 + b"}", DEEPER, id="deep"),
+        pytest.param(b'{"x": ' + b'{"a":' * 5_000 + b"1" + b"}" * 5_001, DEEPER, id="deep-in-an-unknown-field"),
+        pytest.param(b'{"x": "\\"' + b"[" * 200 + b'", "y": ' + b"[" * 64 + b"]" * 64 + b"}", DEEPER, id="in-a-string"),
     ],
 )
-def test_deep_json_is_refused(body: bytes) -> None:
+def test_deep_json_is_refused(body: bytes, how: str) -> None:
     status, answer = call(body)
     assert (status, answer["error"]["type"]) == (400, BAD)
-    assert answer["error"]["message"] in (
-        "JSON is nested deeper than 64 levels",
-        "JSON is nested too deeply",
-    )
+    assert answer["error"]["message"] == f"JSON is nested {how}"
 
 
 def test_wide_json_is_not_deep() -> None:

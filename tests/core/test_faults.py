@@ -9,19 +9,17 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import msgspec
 import pytest
-from tokenizers import AddedToken, Tokenizer
 
 from schemas.generate import GenerateChunk, GenerateResponse
 from schemas.request import RequestContext
 from schemas.state import StreamState
 from tests import shared_data
 from tests.core.golden_runner import accumulate, whole
-from worker.core.model import Model, ParserConfig
+from tests.core.harness import fault_model, same_json
 from worker.core.prepare import PreparedRequest, prepare
 from worker.core.step import derender, derender_step
 from worker.core.vocabulary import Vocabulary
@@ -37,31 +35,6 @@ _encode = msgspec.json.Encoder().encode
 _states = msgspec.json.Decoder(StreamState)
 
 
-@cache
-def vocabulary(tokenizer: str, added: tuple[str, ...], special: tuple[str, ...]) -> Vocabulary:
-    loaded = Tokenizer.from_file(str(shared_data.tokenizer_dir(tokenizer) / "tokenizer.json"))
-    loaded.add_tokens([AddedToken(text, normalized=False, special=False) for text in added])
-    loaded.add_special_tokens([AddedToken(text, normalized=False, special=True) for text in special])
-    return Vocabulary(loaded)
-
-
-def model(case: Body, mode: str) -> Model:
-    parsers = case["parsers"]
-    return Model(
-        name="m",
-        vocabulary=vocabulary(
-            case["tokenizer"], tuple(case.get("added_tokens") or ()), tuple(case.get("special_tokens") or ())
-        ),
-        parsers=ParserConfig(
-            tool_call_parser=parsers["tool"],
-            reasoning_parser=parsers["reasoning"],
-            enable_auto_tool_choice=parsers["enable_auto_tools"],
-            forced_tool_format=parsers.get("forced_tool_format", "native"),
-            tool_call_streaming=mode,  # type: ignore[arg-type]
-        ),
-    )
-
-
 def prepared(case: Body, mode: str, *, stream: bool) -> PreparedRequest:
     request = {key: value for key, value in case["request"].items() if stream or key != "stream_options"}
     context = {
@@ -70,7 +43,7 @@ def prepared(case: Body, mode: str, *, stream: bool) -> PreparedRequest:
         "prompt_token_ids": case["prompt_token_ids"],
     }
     decoded = msgspec.json.decode(_encode(context), type=RequestContext)
-    return prepare(model(case, mode), decoded, request_id=REQUEST_ID, created=CREATED)
+    return prepare(fault_model(case, tool_call_streaming=mode), decoded, request_id=REQUEST_ID, created=CREATED)
 
 
 def groups(ids: list[int], sizes: list[int]) -> list[list[int]]:
@@ -188,17 +161,6 @@ def run_whole(case: Body) -> Body:
 # --- what is compared -------------------------------------------------------------------------------------------------
 
 
-def same_json(one: Any, other: Any) -> bool:
-    """Types strict, integers exactly."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same_json(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same_json, one, other))
-    if isinstance(one, int | float) and not isinstance(one, bool) and not isinstance(other, bool | None):
-        return isinstance(other, int | float) and one == other
-    return type(one) is type(other) and bool(one == other)
-
-
 def compare(case: Body, sums: dict[int, Any], where: str, mode: str | None) -> None:
     """mode: of a stream; None: a whole response."""
     expected = case["expected"]["choices"]
@@ -310,7 +272,7 @@ def no_empty_tool_calls(runs: Runs) -> None:
 def one_logprob_per_token(runs: Runs) -> None:
     outputs = {output["index"]: output for output in runs.case["outputs"]}
     sums = [("whole", whole(runs.response)), *((one.cut, accumulate(one.chunks)) for one in runs.streams)]
-    voc = model(runs.case, "eager").vocabulary
+    voc = fault_model(runs.case).vocabulary
     for where, one in sums:
         for index, output in outputs.items():
             tokens = [entry["token"] for entry in one[index].logprobs]
@@ -373,7 +335,7 @@ def string_arguments_stream(runs: Runs) -> None:
         values = [value for call in choice["tool_calls"] for value in call["arguments"].values()]
         longest = max((value for value in values if isinstance(value, str)), key=len)
         begin = output["raw"].index(longest)
-        voc = model(runs.case, "eager").vocabulary
+        voc = fault_model(runs.case).vocabulary
         at = [len(voc.decode(output["token_ids"][:n])) for n in range(len(output["token_ids"]) + 1)]
         mine = [chunk for chunk, origin in zip(stream.chunks, stream.origins, strict=True) if origin == output["index"]]
         inside = [n for n in range(len(mine)) if at[n] >= begin and at[n + 1] <= begin + len(longest)]
@@ -423,7 +385,7 @@ CHECKS: dict[str, Callable[[Runs], None]] = {
 
 
 def streams_and_cuts(case: Body) -> Iterator[tuple[tuple[str, str], Lengths]]:
-    voc = model(case, "eager").vocabulary
+    voc = fault_model(case).vocabulary
     only = case["parsers"].get("tool_call_streaming")
     for mode in (only,) if only else MODES:
         for cut, lengths in cut_lengths(case, voc):

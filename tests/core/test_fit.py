@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core.grammars.cases import NOW, TOOLS
-from tests.core.grammars.test_cases import said
-from tests.core.grammars.test_families import smollm2
+from tests.core.grammars.cases import NOW
+from tests.core.grammars.samples import TOOLS
 from tests.core.harness import cuts, parser_for, run
+from tests.core.support import smollm2
 from worker.core.fit import fitted
 from worker.core.grammars import glm, hy
 
@@ -24,7 +24,7 @@ def test_the_vocabulary_tells_the_suffix(suffix: str) -> None:
     parser = parser_for(voc, "hy_v4", "hy_v4", tools=TOOLS)
     raw = f"why</think{suffix}><tool_calls{suffix}><tool_call{suffix}>now</tool_call{suffix}></tool_calls{suffix}>"
     for cut, chunks in cuts(voc.tokenizer.encode(raw, add_special_tokens=False).ids, voc, suffix):
-        assert said(run(parser, chunks, "stop")) == ("", "why", [NOW]), cut
+        assert run(parser, chunks, "stop").said() == ("", "why", [NOW]), cut
 
 
 def test_what_has_no_suffix_stays() -> None:

@@ -72,10 +72,6 @@ def decoded(case: Case) -> dict[int, str]:
     return {index: vocabulary.decode(of, skip_special=skip) for index, of in ids.items()}
 
 
-def sums_of(case: Case, answer: Any) -> dict[int, Sum]:
-    return runner.accumulate(answer) if "chunks" in case else runner.whole(answer)
-
-
 @pytest.mark.parametrize("case", cases(errors=False))
 def test_original_cut(case: Case) -> None:
     """Every body, and every chunk of a stream, is the golden one; `wire` cases with every null member in place."""
@@ -95,7 +91,7 @@ def test_original_cut(case: Case) -> None:
         return
     if case.get("suspect") and runner.without_nulls(answer) != case["expected"]:
         assert set(case["suspect_kinds"]) <= SUSPECT.keys()
-        ours, theirs = sums_of(case, answer), sums_of(case, case["expected"])
+        ours, theirs = runner.sums_of(case, answer), runner.sums_of(case, case["expected"])
         # a seed or an added token may keep the leading space that a decode of the output alone strips
         assert {i: text.removeprefix(" ") for i, text in texts(ours).items()} == {
             i: text.removeprefix(" ") for i, text in decoded(case).items()

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.state import ParserState
+from tests.core.families import FAMILIES, family, markers_of
 from tests.core.grammars.samples import TOOLS
-from tests.core.grammars.test_families import markers_of, smollm2
 from tests.core.harness import chat_request, parser_for, run
-from tests.core.test_parse_properties import FAMILIES, family
+from tests.core.support import smollm2
 from worker.core import grammars
 from worker.core.errors import GrammarError, StateMismatch
 from worker.core.events import TEXT, CallBegin
@@ -24,28 +24,25 @@ CALL = '<tool_call>{"name": "now", "arguments": {"a": 1}}</tool_call>'
 NAMED = {"type": "function", "function": {"name": "now"}}
 
 
-def outcome(
-    raw: str, tool: str | None = "hermes", reasoning: str | None = None, finish: str = "stop", **request: Any
-) -> Any:
+def outcome(raw: str, tool: str | None = "hermes", reasoning: str | None = None, **request: Any) -> Any:
     declared = [grammars.TOOLS.get(tool or ""), grammars.REASONING.get(reasoning or "")]
     voc = smollm2(tuple(markers_of(*declared)))
     parser = parser_for(voc, tool, reasoning, **request)
     ids = voc.tokenizer.encode(raw, add_special_tokens=False).ids
-    message = run(parser, [[id_] for id_ in ids], "stop")
-    assert run(parser, [ids], "stop").whole() == message.whole()
-    whole = message.whole()
-    return whole["content"], whole["reasoning"], [(call["name"], call["arguments"]) for call in whole["tool_calls"]]
+    said = run(parser, [[id_] for id_ in ids], "stop").said()
+    assert run(parser, [ids], "stop").said() == said
+    return said
 
 
 @pytest.mark.parametrize(
     ("raw", "request_", "expected"),
     [
-        (CALL, {"tools": TOOLS}, (None, None, [("now", {"a": 1})])),
-        (CALL, {"tools": TOOLS, "tool_choice": "none"}, (None, None, [])),
-        ("a" + CALL + "b", {"tools": TOOLS, "tool_choice": "none"}, ("ab", None, [])),
-        (CALL, {}, (CALL, None, [])),
-        (CALL, {"tools": TOOLS, "tool_choice": "required"}, (None, None, [("now", {"a": 1})])),
-        (CALL, {"tools": TOOLS, "tool_choice": NAMED}, (None, None, [("now", {"a": 1})])),
+        (CALL, {"tools": TOOLS}, ("", "", [("now", {"a": 1})])),
+        (CALL, {"tools": TOOLS, "tool_choice": "none"}, ("", "", [])),
+        ("a" + CALL + "b", {"tools": TOOLS, "tool_choice": "none"}, ("ab", "", [])),
+        (CALL, {}, (CALL, "", [])),
+        (CALL, {"tools": TOOLS, "tool_choice": "required"}, ("", "", [("now", {"a": 1})])),
+        (CALL, {"tools": TOOLS, "tool_choice": NAMED}, ("", "", [("now", {"a": 1})])),
     ],
     ids=["auto", "none", "none-keeps-text", "no-tools", "required-native", "named-native"],
 )
@@ -57,14 +54,14 @@ def test_tool_choice(raw: str, request_: dict[str, Any], expected: Any) -> None:
     ("raw", "choice", "expected"),
     [
         ('[{"name": "now", "parameters": {"a": 1}}, {"name": "f"}]', "required",
-         (None, None, [("now", {"a": 1}), ("f", {})])),
-        (' [{"parameters": {"a": 1}, "name": "now"}] text', "required", (None, None, [("now", {"a": 1})])),
-        ('[{"name": "now", "parameters": null}]', "required", (None, None, [("now", {})])),
-        ("[]", "required", (None, None, [])),
-        ("text", "required", (None, None, [])),
-        ('{"a": 1} text', NAMED, (None, None, [("now", {"a": 1})])),
-        ("text", NAMED, ("text", None, [])),
-        (" \n", NAMED, (None, None, [])),
+         ("", "", [("now", {"a": 1}), ("f", {})])),
+        (' [{"parameters": {"a": 1}, "name": "now"}] text', "required", ("", "", [("now", {"a": 1})])),
+        ('[{"name": "now", "parameters": null}]', "required", ("", "", [("now", {})])),
+        ("[]", "required", ("", "", [])),
+        ("text", "required", ("", "", [])),
+        ('{"a": 1} text', NAMED, ("", "", [("now", {"a": 1})])),
+        ("text", NAMED, ("text", "", [])),
+        (" \n", NAMED, ("", "", [])),
     ],
 )  # fmt: skip
 def test_forced_json(raw: str, choice: Any, expected: Any) -> None:
@@ -73,24 +70,24 @@ def test_forced_json(raw: str, choice: Any, expected: Any) -> None:
 
 def test_forced_json_after_reasoning() -> None:
     raw = 'why</think>\n\n[{"name": "now", "parameters": {}}]'
-    expected: Any = (None, "why", [("now", {})])
+    expected: Any = ("", "why", [("now", {})])
     assert outcome(raw, reasoning="deepseek_r1", forced="json", tools=TOOLS, tool_choice="required") == expected
 
 
 def test_formats_that_are_always_native() -> None:
     raw = "<|tool_call>call:now{}<tool_call|>"
-    assert outcome(raw, "gemma4", forced="json", tools=TOOLS, tool_choice="required") == (None, None, [("now", {})])
+    assert outcome(raw, "gemma4", forced="json", tools=TOOLS, tool_choice="required") == ("", "", [("now", {})])
 
 
 def test_reasoning_channel_without_a_reasoning_parser_is_dropped() -> None:
     raw = "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>b"
-    assert outcome(raw, "openai", tools=TOOLS) == ("b", None, [])
+    assert outcome(raw, "openai", tools=TOOLS) == ("b", "", [])
     assert outcome(raw, "openai", "openai_gptoss", tools=TOOLS) == ("b", "a", [])
 
 
 def test_special_tokens_are_dropped_outside_values_and_kept_inside() -> None:
     raw = 'a<|im_end|>b<tool_call>{"name": "now", "arguments": {"t": "<|im_end|>"}}</tool_call>'
-    assert outcome(raw, tools=TOOLS) == ("ab", None, [("now", {"t": "<|im_end|>"})])
+    assert outcome(raw, tools=TOOLS) == ("ab", "", [("now", {"t": "<|im_end|>"})])
 
 
 @pytest.mark.parametrize(
@@ -155,8 +152,10 @@ def test_events_of_one_call_in_one_chunk() -> None:
 
 def test_unknown_parser_name() -> None:
     model = Model(name="m", vocabulary=smollm2(()), parsers=ParserConfig(reasoning_parser="qwen33"))
-    with pytest.raises(GrammarError):
+    with pytest.raises(GrammarError) as raised:
         Parser.for_request(model, chat_request())
+    known = ", ".join(grammars.REASONING_NAMES)
+    assert str(raised.value) == f"reasoning parser 'qwen33' is not known; known are: {known}"
 
 
 fields = st.fixed_dictionaries(

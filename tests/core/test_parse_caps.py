@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,15 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from schemas.state import ParserState
-from tests.core.grammars.test_families import smollm2
-from tests.core.harness import Message, parser_for, through_bytes
-from tests.core.test_parse_properties import FAMILIES, PAIRS, TOOLS, family, strict_or_duplicate, summary
+from tests.core import families
+from tests.core.families import FAMILIES, PAIRS, TOOLS, Summary, family, json_object, summary
+from tests.core.harness import parser_for
+from tests.core.support import smollm2
 from tests.core.writer import SIZES, cut_pieces, pieces_of, write_message, write_messages
 from worker.core import parse
 from worker.core.compiled import from_portable
 from worker.core.events import TEXT, Piece
 from worker.core.grammar import Messages
-from worker.core.parse import Parser
 from worker.core.run import Run
 from worker.core.run_constants import (
     LARGE_SLICE,
@@ -47,16 +48,7 @@ def check_bounds(state: ParserState) -> None:
     assert len(state.seen) <= 64
 
 
-def fold(parser: Parser, chunks: list[list[Piece]], finish: str = "stop") -> Message:
-    message = Message()
-    state = parser.start([], 0)
-    for chunk in chunks:
-        events, state = parser.step(state, chunk)
-        message.take(events)
-        check_bounds(state)
-        state = through_bytes(state)
-    message.take(parser.finish(state, finish)[0])
-    return message
+fold = partial(families.fold, check=check_bounds)
 
 
 def singles(pieces: list[Piece]) -> list[list[Piece]]:
@@ -116,7 +108,7 @@ def check_cuts(name: str, form: str, source: random.Random, lengths: list[int], 
         assert summary(fold(parser, singles(pieces), finish)) == summary(whole), pieces
     for call in whole.calls:
         if call.complete:
-            assert isinstance(strict_or_duplicate(call.text), dict), (pieces, call.text)
+            json_object(call.text)
 
 
 @pytest.mark.parametrize("form", ["ids", "text"])
@@ -165,8 +157,6 @@ def test_long_slices_reach_only_what_no_cap_holds_for(name: str, monkeypatch: py
 
 # --- each cap: one below, at it, one above ---------------------------------------------------------------------------
 
-Outcome = tuple[str, str, list[tuple[str, str, bool | None]]]
-
 
 def call(text: str, name: str = "f") -> list[tuple[str, str, bool | None]]:
     return [(name, text, True)]
@@ -182,7 +172,7 @@ def undecided(n: int) -> str:
 
 
 # id, tool parser, cap, output for n code points, outcome up to the cap, outcome beyond it
-CAPS: list[tuple[str, str, int, Callable[[int], str], Callable[[int], Outcome], Callable[[int], Outcome]]] = [
+CAPS: list[tuple[str, str, int, Callable[[int], str], Callable[[int], Summary], Callable[[int], Summary]]] = [
     (
         "whitespace before a call is a separator",
         "hermes",
@@ -345,8 +335,8 @@ def test_cap(
     tool: str,
     cap: int,
     output: Callable[[int], str],
-    within: Callable[[int], Outcome],
-    beyond: Callable[[int], Outcome],
+    within: Callable[[int], Summary],
+    beyond: Callable[[int], Summary],
     above: int,
 ) -> None:
     markers = ("<|channel|>", "<|message|>", "<|start|>", "<|end|>") if tool == "openai" else ()

@@ -238,10 +238,6 @@ def cases() -> list[Case]:
     return [case for case in shared_data.golden(*names) if not runner.is_plain(case)]
 
 
-def sums_of(case: Case, answer: Any) -> dict[int, Sum]:
-    return runner.accumulate(answer) if "chunks" in case else runner.whole(answer)
-
-
 def usage_of(answer: Any) -> list[Any]:
     return [runner.without_nulls(one.get("usage")) for one in (answer if isinstance(answer, list) else [answer])]
 
@@ -279,7 +275,7 @@ class Verdict:
 
 
 def against(golden: Case, case: Case, ours: dict[int, Sum]) -> tuple[str, ...] | None:
-    theirs = sums_of(golden, golden["expected"])
+    theirs = runner.sums_of(golden, golden["expected"])
     if theirs.keys() != ours.keys():
         return None
     uses: list[str] = []
@@ -306,13 +302,13 @@ def _verdict(case: Case) -> Verdict:
     status, answer = runner.run(case, model_of(case))
     if status != 200:
         return Verdict("unexplained", detail=f"{status}: {answer}")
-    ours = sums_of(case, answer)
+    ours = runner.sums_of(case, answer)
     if usage_of(answer) != usage_of(case["expected"]):
         return Verdict("unexplained", detail=f"usage {usage_of(answer)}, golden {usage_of(case['expected'])}")
     rules = against(case, case, ours)
     if rules is not None:
         return Verdict("by rule" if rules else "equal", rules)
-    detail = f"ours {ours}\ngolden {sums_of(case, case['expected'])}"
+    detail = f"ours {ours}\ngolden {runner.sums_of(case, case['expected'])}"
     if not case.get("suspect"):
         return Verdict("unexplained", detail=detail)
     for sibling in by_source()[source(case)]:
@@ -465,7 +461,7 @@ def test_rules_explain_nothing_else() -> None:
     for case in cases():
         if "chunks" in case or verdict(case).word not in ("equal", "by rule"):
             continue
-        golden, ours, output = sums_of(case, case["expected"])[0], whole(case)[0], outputs(case)[0]
+        golden, ours, output = runner.sums_of(case, case["expected"])[0], whole(case)[0], outputs(case)[0]
         ours = replace(ours, roles=golden.roles)
         assert rules_between(golden, output, ours) is not None
         changed = [replace(ours, text=ours.text + "x"), replace(ours, reasoning=ours.reasoning + "x")]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.core.grammars.cases import TOOLS
-from tests.core.grammars.test_families import smollm2
+from tests.core.grammars.samples import TOOLS
 from tests.core.harness import chat_request, cuts, run, strict
+from tests.core.support import smollm2
 from worker.core.errors import GrammarError
 from worker.core.grammar import Json, Literals, Members, Params, Python
 from worker.core.model import Model, ParserConfig
@@ -194,6 +194,27 @@ def changed(template: dict[str, Any], field: str = "", **values: Any) -> dict[st
         (changed(TAGGED, start_anchor=None), "start_anchor: it is needed"),
         (changed(TAGGED, start_anchor=[]), "start_anchor: a literal, or a list of literals, is needed"),
         (changed(TAGGED, start_anchor="\n"), "start_anchor: a marker of whitespace alone cannot be told from text"),
+        (TAGGED | {"fields": {"content": 5}}, "field 'content': it is no mapping"),
+        (PARAMETERS | {"start_anchor_pattern": r"a(?P<b>c)"},
+         "start_anchor_pattern: 'a(?P<b>c)' is more than one literal with whitespace around it"),
+        (PARAMETERS | {"start_anchor_pattern": 5}, "start_anchor_pattern: a regular expression is needed"),
+        (changed(TAGGED, "reasoning_content", transform="{content}"),
+         "field 'reasoning_content': a transform of reasoning"),
+        (changed(TAGGED, "tool_calls", transform="{content.x}"),
+         "field 'tool_calls': the transform '{content.x}' does not tell name and arguments"),
+        (changed(LISTED, "tool_calls", transform={"name": "{who}", "arguments": "{arguments}"}),
+         "field 'tool_calls': a list of Python calls has name and arguments of its own"),
+        (changed(PARAMETERS, "tool_calls", transform={"name": "{name}", "arguments": "{name}"}),
+         "field 'tool_calls': the name has to be captured by open_pattern, and the arguments be the content"),
+        (changed(SEPARATED, "tool_calls", transform={"id": "{content.id}", "name": "{name}", "arguments": "{content}"}),
+         "field 'tool_calls': with a captured name the id has to be captured, too"),
+        (changed(BRACES, "tool_calls", open_pattern=r"<call:(?P<name>\w+)-"),
+         "field 'tool_calls': bare keys need the arguments right after the name"),
+        (changed(TAGGED, "tool_calls", content_args={"unquoted_keys": True}),
+         "field 'tool_calls': JSON with 'unquoted_keys' that holds the name"),
+        (changed(PARAMETERS, "tool_calls", content_args={
+            **PARAMETERS["fields"]["tool_calls"]["content_args"], "value_parser": {"name": "yaml"}}),
+         "field 'tool_calls': tag_pattern: values that are 'yaml'"),
         (changed(TAGGED, "image"),
          "field 'image': only reasoning, content and tool_calls can be imported; other text has no place"),
         (changed(TAGGED, "content", colour=1), "field 'content': the key 'colour' is not known"),
@@ -212,6 +233,8 @@ def changed(template: dict[str, Any], field: str = "", **values: Any) -> dict[st
          "field 'thinking': close_pattern: '|' in '</think>|<end>' has no bounded form outside a named part"),
         (changed(PARAMETERS, "thinking", close_pattern=r"\w</think>"),
          "field 'thinking': close_pattern: \\w in '\\\\w</think>' has no bounded form outside a named part"),
+        (changed(PARAMETERS, "thinking", close_pattern="</think>\\"),
+         "field 'thinking': close_pattern: '\\\\' in '</think>\\\\' has no bounded form outside a named part"),
         (changed(PARAMETERS, "thinking", close_pattern="</think>+"),
          "field 'thinking': close_pattern: '+' in '</think>+' repeats a literal"),
         (changed(PARAMETERS, "tool_calls", close_pattern=r"(?P<end>\w+)</do>"),

@@ -10,6 +10,7 @@ import pytest
 
 from schemas import keys
 from schemas.request import RequestContext
+from tests.events import chunk
 from worker.core.calls import derender_call
 from worker.core.errors import UnknownModel
 from worker.core.model import Limits, Model
@@ -31,10 +32,6 @@ def context(**fields: Any) -> bytes:
     request = fields.pop("request", {})
     request = {"messages": []} | request if kind == "chat" else {"prompt": "x"} | request
     return json.dumps({"kind": kind, f"{kind}_request": request, **fields}).encode()
-
-
-def chunk(*ids: int, finish: str | None = None, index: int = 0, **more: Any) -> bytes:
-    return json.dumps({"choices": [{"index": index, "token_ids": list(ids), "finish_reason": finish}], **more}).encode()
 
 
 USAGE = b'{"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}}'
@@ -440,6 +437,17 @@ def test_a_call_is_answered_as_without_redis(run: Run, smollm2: Model) -> None:
 )
 def test_bad_whole_work(run: Run, fields: dict[str, bytes], message: str) -> None:
     assert error_of(run(**fields))["message"] == message
+
+
+def test_ids_that_the_tokenizer_does_not_have_are_counted(run: Run, smollm2: Model) -> None:
+    """In a chunk and in a whole response, from the first id beyond the vocabulary on."""
+    size = smollm2.vocabulary.size
+    ids = (19556, size - 1, size, size + 7)
+    choice = {"index": 0, "token_ids": ids, "finish_reason": "length"}
+    response = json.dumps({"choices": [choice]}).encode()
+    outcomes = [run(open=context()), run(chunk=chunk(17)), run(chunk=chunk(*ids)), run(control="done")]
+    outcomes.append(Run(run.session)(open=context(), response=response))
+    assert [(one.tokens, one.unknown) for one in outcomes] == [(0, 0), (1, 0), (4, 2), (0, 0), (4, 2)]
 
 
 def test_whole_work_leaves_an_open_request_alone(run: Run) -> None:

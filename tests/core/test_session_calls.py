@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.core.support import model as small_model
-from tests.core.test_session import MS, Run, chunk, context, entry, error_of, run, session
+from tests.core.test_session import MS, Run, context, entry, error_of, run, session
+from tests.events import chunk
 from worker.core.calls import derender_call
 from worker.core.errors import RequestError
 from worker.core.model import Limits, Model, ParserConfig
@@ -88,16 +89,16 @@ def test_whole_work_of_several_prompts(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "fields",
+    ("fields", "code"),
     [
-        {"open": context(model="other", reply_to="gw")},
-        {"open": context(reply_to="gw"), "response": b"{}"},
+        ({"open": context(model="other", reply_to="gw")}, 404),
+        ({"open": context(reply_to="gw"), "response": b"{}"}, 400),
     ],
     ids=["open", "response"],
 )
-def test_a_refusal_reaches_who_waits_for_it(run: Run, fields: dict[str, bytes]) -> None:
+def test_a_refusal_reaches_who_waits_for_it(run: Run, fields: dict[str, bytes], code: int) -> None:
     outcome = run(**fields)
-    assert error_of(outcome)["code"] in (400, 404)
+    assert error_of(outcome)["code"] == code
     assert outcome.reply_to == "gw"
 
 

@@ -6,12 +6,10 @@ Every output is derendered whole, and as a stream of single ids in both call mod
 from __future__ import annotations
 
 import json
-from functools import cache
 from typing import Any
 
 import msgspec
 import pytest
-from tokenizers import AddedToken, Tokenizer
 
 from schemas.generate import GenerateResponse
 from tests.core import support
@@ -34,12 +32,8 @@ CALL_F, CALL_G = ("f", '{"a": 1}'), ("g", '{"a": 2}')
 BOTH = [CALL_F, CALL_G]
 
 
-@cache
 def vocabulary() -> Vocabulary:
-    tokenizer = Tokenizer.from_file(str(support.SMOLLM2 / "tokenizer.json"))
-    markers = ("<think>", "</think>", "<tool_call>", "</tool_call>")
-    tokenizer.add_tokens([AddedToken(marker, special=False, normalized=False) for marker in markers])
-    return Vocabulary(tokenizer)
+    return support.smollm2(("<think>", "</think>", "<tool_call>", "</tool_call>"))
 
 
 def encode(text: str) -> list[int]:
@@ -215,6 +209,15 @@ def test_hidden_reasoning_hides_metadata_of_outputs_without_any() -> None:
         choice = json.loads(msgspec.json.encode(derender(prepared, response)))["choices"][0]
         found = (choice.get("logprobs"), choice.get("token_ids"))
         assert tuple(None if one is None else 1 for one in found) == expected
+
+
+@pytest.mark.parametrize("output", ["so \n", "so \nEND"], ids=["end", "stop string"])
+@pytest.mark.parametrize("finish", ["stop", "length"])
+def test_what_the_parser_holds_back_is_said_at_the_end(output: str, finish: str) -> None:
+    """Whitespace that a call would have dropped, had one come."""
+    prepared = request(stop=["END"])
+    assert stream(prepared, output, finish).text == "so \n"
+    assert whole(answer(prepared, output, finish))[0].text == "so \n"
 
 
 def test_ids_of_calls_are_the_same_in_every_run() -> None:

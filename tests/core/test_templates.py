@@ -11,9 +11,9 @@ import pytest
 
 from tests import shared_data
 from tests.core import templates
-from tests.core.harness import strict, vocabulary
+from tests.core.harness import same_json, strict, vocabulary
 from tests.core.templates import TEMPLATES, Template, Turn
-from tests.core.test_conformance import SWITCH, bodies, request_of, same_json, streamed
+from tests.core.test_conformance import SWITCH, bodies, request_of, streamed
 
 pytestmark = pytest.mark.shared
 

@@ -22,7 +22,7 @@ from link.process import own_version
 from producer.read import Reply
 from schemas.keys import Keys, partition_of
 from tests.conftest import free_port
-from worker.core.grammars import TOOL_NAMES
+from worker.core.grammars import REASONING_NAMES, TOOL_NAMES
 from worker.settings import DEFAULT_REDIS_URL
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +62,32 @@ def test_an_unknown_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == f"derender: no verb 'dance'\n\n{usage()}"
 
 
-@pytest.mark.parametrize("verb", ["worker", "replay", "tail", "demo", "top", "doctor"])
+def test_a_mistyped_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["wroker"]) == 2
+    assert capsys.readouterr().err == f"derender: no verb 'wroker' (did you mean worker?)\n\n{usage()}"
+
+
+def test_parsers_lists_every_name(capsys: pytest.CaptureFixture[str]) -> None:
+    """Behind the option that takes them, in lines that a terminal shows whole."""
+    assert main(["parsers"]) == 0
+    output = capsys.readouterr().out
+    listed = [part.split("\n", 1) for part in output.split("\n\n")[:2]]
+    assert [(option, tuple(names.replace("\n", " ").replace(" ", "").split(","))) for option, names in listed] == [
+        ("--reasoning-parser", REASONING_NAMES),
+        ("--tool-call-parser", TOOL_NAMES),
+    ]
+    assert max(map(len, output.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("verb", ["worker", "call", "doctor", "replay", "demo"])
+def test_help_says_how_to_list_the_parser_names(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    words = " ".join(capsys.readouterr().out.split())
+    assert words.count("named as for vllm serve (derender parsers lists the names)") == 2
+
+
+@pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as error:
         main([verb, "--help"])
@@ -80,10 +105,10 @@ REFUSED = [
     (["replay", "--copies", "0"], "--copies has to be at least 1"),
     (["replay", "--cut", "-1"], "--cut has to be at least 0"),
     (["replay", "--max-backlog", "0"], "--max-backlog has to be at least 1"),
-    (["worker", "--tool-call-parser", "no"],
-     f"--tool-call-parser 'no' is not known; known are: auto, {', '.join(TOOL_NAMES)}"),
-    (["call", "--tool-call-parser", "no"],
-     f"--tool-call-parser 'no' is not known; known are: auto, {', '.join(TOOL_NAMES)}"),
+    (["worker", "--tool-call-parser", "hermess"],
+     "--tool-call-parser 'hermess' is not known (did you mean hermes?); derender parsers lists the names"),
+    (["call", "--tool-call-parser", "none-such"],
+     "--tool-call-parser 'none-such' is not known; derender parsers lists the names"),
 ]  # fmt: skip
 
 
@@ -106,6 +131,20 @@ def test_an_unreachable_redis_is_one_line(verb: list[str], capsys: pytest.Captur
 def test_a_missing_recording(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", "/no/such.jsonl"]) == 1
     assert capsys.readouterr().err.startswith("derender replay: cannot read the recording: ")
+
+
+def test_files_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Said before anything is published or recorded, and not as a Redis that is away."""
+    assert main(["replay", "--save-replies", str(tmp_path / "none" / "run.jsonl")]) == 1
+    assert capsys.readouterr().err == f"derender replay: cannot write the replies: there is no folder {tmp_path}/none\n"
+
+
+@pytest.mark.redis
+async def test_a_recording_that_cannot_be_written(real_redis: Redis, server_url: str, tmp_path: Path) -> None:
+    await real_redis.hset(NAMES.config, mapping={"partitions": 8, "wire_version": 1})
+    path = tmp_path / "none" / "live.jsonl"
+    done = await asyncio.to_thread(run, "record", str(path), "--redis-url", server_url)
+    assert (done.returncode, done.stderr) == (1, f"derender record: {path}.part: No such file or directory\n")
 
 
 def test_tail_needs_no_tokenizers() -> None:
@@ -149,7 +188,7 @@ def _letters(text: str) -> str:
 
 @pytest.mark.redis
 async def test_replay_and_tail_on_a_server(real_redis: Redis, server_url: str, tmp_path: Path) -> None:
-    from tests.faults import worker_processes
+    from tests.workers import worker_processes
 
     with worker_processes(1, server_url, tmp_path):
         replayed = await asyncio.to_thread(
@@ -162,6 +201,10 @@ async def test_replay_and_tail_on_a_server(real_redis: Redis, server_url: str, t
         raw = await asyncio.to_thread(
             run, "tail", "x-rec-040-1", "--raw", "--after", "1-0", DERENDER_REDIS_URL=server_url
         )
+        beyond = await asyncio.to_thread(run, "tail", "x-rec-040-1", "--after", "999-0", DERENDER_REDIS_URL=server_url)
+        assert (beyond.returncode, beyond.stdout) == (
+            1, "x-rec-040-1 0 | ! request x-rec-040-1 is finished, and its stream ended before 999-0\n",
+        )  # fmt: skip
     lines = [line.split(" ", 2) for line in raw.stdout.splitlines()]
     entries = await real_redis.xrange(NAMES.reply(partition_of("x-rec-040-1", 8), "x-rec-040-1"))
     assert lines == [["x-rec-040-1", id_.decode(), fields[b"chunk"].decode()] for id_, fields in entries[1:]]
@@ -175,10 +218,66 @@ async def test_tail_of_an_unknown_request(real_redis: Redis, server_url: str) ->
 
 
 @pytest.mark.redis
+async def test_tail_of_an_unknown_request_as_json(real_redis: Redis, server_url: str) -> None:
+    """The output stays JSON lines; why there is none is said beside it, in one line."""
+    await real_redis.hset(NAMES.config, mapping={"partitions": 8, "wire_version": 1})
+    done = await asyncio.to_thread(run, "tail", "r", "--raw", "--unknown-after-s", "0.1", "--redis-url", server_url)
+    assert (done.returncode, done.stdout, done.stderr) == (
+        1, "", "derender tail: request r is unknown, or has expired\n",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("option", ["--no-follow", "--save-replies", "--expect"])
+def test_a_demo_does_not_offer_what_it_sets_itself(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as error:
+        main(["demo", option, "x"])
+    assert error.value.code == 2
+    assert f"unrecognized arguments: {option}" in capsys.readouterr().err
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize(
+    "verb", [["tail", "r"], ["dead"], ["record", "x"], ["replay"], ["gateway"], ["top", "--once"], ["doctor"]]
+)
+async def test_a_database_of_somebody_else_is_one_line(
+    real_redis: Redis, server_url: str, verb: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A key of another type, and a hash with other values, where a worker writes the configuration."""
+    await real_redis.set("other:config", "x")
+    await real_redis.hset("another:config", mapping={"partitions": "many", "wire_version": 1})
+    for prefix, words in (("other", "WRONGTYPE"), ("another", "another:config is not what a worker writes")):
+        code = await asyncio.to_thread(main, [*verb, "--redis-url", server_url, "--key-prefix", prefix])
+        captured = capsys.readouterr()
+        assert (code, "Traceback" in captured.err) == (1, False)
+        assert words in captured.err + captured.out
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        ('{"t": 0, "event": "done", "request_id": "r"}', [], "done of request 'r', which is not open"),
+        ('{"t": 0, "event": "open", "request_id": "r"}', ["--run-name", "a b"],
+         "request id 'a br' does not match [A-Za-z0-9._:/-]{1,128}: use another --run-name"),
+        ('{"t": 0, "event": "open", "request_id": "r"}\n{"t": 0, "event": "chunk", "request_id": "r", "chunk": 3}',
+         ["--cut", "1", "--embedded", "--tokenizer", "derender/data/smollm2"],
+         "a chunk of request r cannot be cut: Expected `object`, got `int`"),
+    ],
+    ids=["order", "name", "chunk"],
+)  # fmt: skip
+def test_recordings_that_cannot_be_replayed(
+    tmp_path: Path, text: str, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "recording.jsonl"
+    path.write_text(text, "utf-8")
+    assert main(["replay", str(path), *arguments]) == 1
+    assert capsys.readouterr().err.endswith(f"{message}\n")
+
+
+@pytest.mark.redis
 async def test_a_replay_that_nobody_works_on_says_so_and_waits(
     real_redis: Redis, server_url: str, tmp_path: Path
 ) -> None:
-    from tests.faults import worker_processes
+    from tests.workers import worker_processes
 
     await real_redis.hset(NAMES.config, mapping={"partitions": 8, "wire_version": 1})
     command = [sys.executable, "-m", "derender", "replay", "--redis-url", server_url]

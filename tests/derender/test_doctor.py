@@ -13,12 +13,24 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from derender.doctor import DoctorSettings, Finding, clock, database, examine, permissions, server, tokenizers, workers
+from derender.doctor import (
+    DoctorSettings,
+    Finding,
+    clock,
+    database,
+    examine,
+    hidden,
+    permissions,
+    server,
+    tokenizers,
+    workers,
+)
 from link.redis import connect
+from producer import survey as parts
 from producer.survey import Lane, PartitionLook, Survey
 from schemas.keys import Keys
 from schemas.report import BridgeReport, ModelReport, WorkerReport
-from tests.conftest import DATA, start_redis
+from tests.conftest import DATA, redis_in
 from tests.shared_data import ROOT
 from worker.settings import ModelSettings
 
@@ -44,7 +56,7 @@ def levels(findings: Iterator[Finding]) -> list[tuple[str, str]]:
         ({"used_memory": 90}, [("warn", "memory is 90 % full")]),
         ({"aof_enabled": 0}, [("warn", "appendonly is off")]),
         ({"role": "slave"}, [("fail", "this Redis is a slave")]),
-        ({"cluster_enabled": 1}, [("warn", "Redis runs as a cluster")]),
+        ({"cluster_enabled": 1}, [("fail", "Redis runs as a cluster")]),
     ],
     ids=str,
 )
@@ -106,6 +118,15 @@ WAITING = replace(OWNED, owner=None, chunks=Lane(lag=3, oldest_ms=20_000))
 )
 def test_workers(survey: Survey, expected: list[tuple[str, str]]) -> None:
     assert levels(workers(survey, "bad")) == expected
+
+
+def test_what_is_hidden_is_not_taken_for_absent() -> None:
+    unseen = Survey(0, None, {}, hidden=frozenset((parts.INFO, parts.CONFIG, parts.WORKERS)))
+    found = [*hidden(unseen), *database(unseen, DoctorSettings(), Keys()), *workers(unseen, "")]
+    assert [(finding.level, finding.what) for finding in found] == [
+        ("warn", "this user may not see: number of partitions, workers")
+    ]
+    assert list(hidden(replace(unseen, hidden=frozenset((parts.INFO,))))) == []
 
 
 def test_bridges_are_counted_by_queue() -> None:
@@ -197,7 +218,7 @@ async def test_a_refused_command_is_not_a_refused_login(real_redis: Redis, serve
         [(
             "fail",
             f"Redis at {server_url} does not allow it: this user has no permissions to run the 'time' command",
-            "see the ACL lines of a worker in docs/operator.md",
+            "log in as a user with the permissions of deploy/acl/worker.acl",
         )],
         [(
             "fail",
@@ -214,17 +235,13 @@ def doctor(*options: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.redis
 def test_a_sound_server_and_one_that_evicts(tmp_path: Path) -> None:
-    sound = start_redis(tmp_path, "--appendonly", "yes", "--maxmemory", "1gb")
-    try:
+    with redis_in(tmp_path, "--appendonly", "yes", "--maxmemory", "1gb") as sound:
         done = doctor("--redis-url", sound.url, "--tokenizer", str(DATA / "smollm2"))
         subprocess.run(
             ["redis-cli", "-p", str(sound.port), "config", "set", "maxmemory-policy", "allkeys-lru"],
             check=True, capture_output=True,
         )  # fmt: skip
         evicting = doctor("--redis-url", sound.url)
-    finally:
-        sound.process.terminate()
-        sound.process.wait(timeout=10)
     gone = doctor("--redis-url", sound.url)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "0 to mend, 2 to look at")
     assert (evicting.returncode, evicting.stdout.splitlines()[-1]) == (1, "1 to mend, 2 to look at")

@@ -73,3 +73,8 @@ def test_a_missing_extra_is_one_line(argv: list[str], module: str, extra: str) -
         1,
         f"derender {argv[0]}: {module} is missing: install derender[{extra}]\n",
     )
+
+
+def test_the_parser_names_need_no_extra() -> None:
+    code, error = run("parsers", without=(*WORKER, *GATEWAY, *OTHERS))
+    assert (code, error) == (0, "")

@@ -18,6 +18,7 @@ from redis.asyncio import Redis as AsyncRedis
 
 from derender import gateway
 from derender.__main__ import CommandError, main
+from schemas.generate import GENERATE
 from schemas.keys import Keys
 from tests.conftest import RedisServer, free_port
 from tests.engine import Engine, Generation, serving
@@ -104,6 +105,12 @@ def test_the_whole_path_as_processes(redis_server: RedisServer, server_url: str,
         (["bridge", "--engine", "ftp://x"], "--engine 'ftp://x': use http:// or https://"),
         (["bridge", "--engine", "http://x", "--concurrency", "0"], "--concurrency has to be at least 1"),
         (["bridge", "--engine", "http://x", "--queue", "a b"], "--queue 'a b': use A-Z a-z 0-9 . _ -"),
+        (["gateway", "--log-level", "loud"], "--log-level has to be debug, info, warning or error"),
+        (["bridge", "--engine", "http://x", "--log-level", "loud"],
+         "--log-level has to be debug, info, warning or error"),
+        (["engine", "--log-level", "loud"], "--log-level has to be debug, info, warning or error"),
+        (["engine", "--port", "-1"], "--port has to be between 0 and 65535"),
+        (["engine", "--tokens-per-s", "0"], "--tokens-per-s has to be more than 0"),
         (["record", "x", "--seconds", "0"], "--seconds has to be more than 0"),
         (["record", "x", "--requests", "0"], "--requests has to be at least 1"),
         (["replay", "--save-replies", "x", "--no-follow"],
@@ -138,6 +145,48 @@ async def test_a_gateway_says_that_it_waits_for_a_worker(
     assert [record.getMessage() for record in caplog.records] == [
         "derender:config is not set: no worker has been started on this database; waiting up to 0 s for one"
     ]
+
+
+RECORDINGS = {
+    "none": (None, "cannot read the recording: [Errno 2] No such file or directory: "),
+    "no JSON": ("x", "cannot read the recording: "),
+    "no chunk": ('{"t": 0, "event": "open", "request_id": "r", "context": {}}', "cannot answer from "),
+    "no event": (
+        '{"t": 0, "event": "open", "request_id": "r", "context": {}}\n'
+        '{"t": 0, "event": "chunk", "request_id": "r", "chunk": {"choices": 1}}',
+        "cannot read the recording: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_recordings_that_no_engine_can_answer_from(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, message = RECORDINGS[name]
+    path = tmp_path / "recording.jsonl"
+    if text is not None:
+        path.write_text(text, "utf-8")
+    assert main(["engine", str(path)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"derender engine: {message}")
+    assert error.count("\n") == 1
+
+
+def test_an_engine_as_a_process() -> None:
+    port = free_port()
+    body = {"token_ids": [1], "sampling_params": {"max_tokens": 2}}
+    with verb("engine", "--port", str(port), "--log-level", "warning") as engine:
+        until = time.monotonic() + 30
+        while True:
+            try:
+                answer = httpx.post(f"http://127.0.0.1:{port}{GENERATE}", json=body)
+                break
+            except httpx.TransportError:
+                assert time.monotonic() < until, "the engine does not answer"
+                time.sleep(0.05)
+    assert engine.returncode == 0
+    assert len(answer.json()["choices"][0]["token_ids"]) == 2
 
 
 def test_an_earlier_run_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

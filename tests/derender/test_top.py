@@ -6,17 +6,18 @@ import asyncio
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 from rich.console import Console
 
 from derender.top import TopSettings, duration, frame, short
-from producer.survey import Lane, PartitionLook, Survey
+from producer.survey import AGES, INFO, OWNER, WAITING, WORKERS, Lane, PartitionLook, Survey
 from schemas.keys import Keys
 from schemas.report import BridgeReport, ModelReport, WorkerReport
-from tests.faults import publish, recording, worker_processes
 from tests.shared_data import ROOT
+from tests.workers import publish, recording, worker_processes
 from worker.settings import SettingsError
 
 A, B = "host-a:11:x:1.1", "host-b:12:y:1.1"
@@ -89,6 +90,26 @@ def test_a_frame() -> None:
     ]
 
 
+def test_what_is_hidden_is_no_zero() -> None:
+    hidden = frozenset((INFO, OWNER, WAITING, AGES, WORKERS))
+    rows = text(TopSettings(), survey(0, 0), replace(survey(1, 0), hidden=hidden, info={}, workers=()))
+    assert [" ".join(words) for words in rows[:8]] == [
+        "redis://127.0.0.1:6379/0 Redis of unknown version, memory unknown",
+        "2 partitions, ? workers, 7 open requests, ? entries wait, 2 dead letters",
+        "ended since these workers started: ?",
+        "hidden from this user: how long it waits, owners, server, what waits, workers",
+        "to see all, log in as a user with the permissions of deploy/acl/operator.acl",
+        "partition owner waiting oldest bulk waiting oldest entries/s open dead",
+        "0 ? ? ? ? ? ? 7 0",
+        "1 ? ? ? ? ? ? 0 2",
+    ]
+
+
+def test_a_worker_s_user_sees_all_but_the_server() -> None:
+    rows = text(TopSettings(), survey(0, 0), replace(survey(1, 0), hidden=frozenset((INFO,)), info={}))
+    assert rows[3][0] == "partition"
+
+
 def test_bridges_are_shown_where_there_are_some() -> None:
     bridges = (BridgeReport("h:2:b", "1", "q", 0, 1500, 3), BridgeReport("h:1:a", "1", "", 0, 500))
     rows = text(TopSettings(), survey(0, 0), replace(survey(1, 0), bridges=bridges))
@@ -116,10 +137,15 @@ def test_worker_names_are_shortened() -> None:
     assert (short(A), short(None)) == ("host-a:11", "none")
 
 
-@pytest.mark.parametrize("options", [{"interval_s": 0.0}, {"rows": 0}], ids=str)
-def test_impossible_options(options: dict[str, float]) -> None:
-    with pytest.raises(SettingsError):
-        TopSettings(**options)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"interval_s": 0.0}, "--interval-s has to be more than 0"), ({"rows": 0}, "--rows has to be at least 1")],
+    ids=["interval", "rows"],
+)
+def test_impossible_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        TopSettings(**options)
+    assert str(raised.value) == message
 
 
 @pytest.mark.redis

@@ -22,13 +22,14 @@ import msgspec
 from tokenizers import Tokenizer
 
 from schemas import keys
-from schemas.state import MAX_STATE_BYTES, RequestState, StreamState
+from schemas.state import MAX_STATE_BYTES, StreamState
 from tests.conftest import DATA
 from tests.fuzz.inputs import MODELS, Inputs
 from worker.core import calls
 from worker.core.errors import RequestError
 from worker.core.model import Model, ParserConfig
 from worker.core.session import Core, Entry, Open, Session
+from worker.core.versions import read_request_state
 from worker.settings import ModelSettings
 from worker.tokenizer_cache import ModelTable, load_model
 
@@ -45,7 +46,6 @@ PARSERS = {
 """Model of the inputs -> tool and reasoning parser."""
 
 _state = msgspec.json.Decoder(StreamState)
-_request_state = msgspec.json.Decoder(RequestState)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -92,7 +92,7 @@ class Fuzz:
         self.random = self.inputs.random
         self.report = Report()
         self.session = Session(model_table(), core=self._counting_core())
-        self.open: dict[str, tuple[Open, int]] = {}
+        self.open: dict[str, tuple[Open, int, bytes]] = {}  # with the last seq and the stored context
         self.calls: list[str] = []  # calls of client-carried streams, each with the state that it returned
         self._names = 0
         self._in_step = False
@@ -185,7 +185,7 @@ class Fuzz:
         else:
             name = random.choice(list(self.open))
             fields, kind = self._next()
-        opened, seq = self.open.get(name, (None, -1))
+        opened, seq, context = self.open.get(name, (None, -1, b""))
         fields = {keys.REQUEST: self._id(name), **fields}
         if opened is None or opened.state.seq is not None or random.random() < 0.02:
             number = seq + 1 if random.random() < 0.98 else random.choice((seq, seq + 2, 0, 10**15, 10**30))
@@ -195,9 +195,9 @@ class Fuzz:
         seen.append(fields)
         entry = Entry(b"%d-0" % (1_700_000_000_000 + self.report.inputs), fields)
         if opened is not None and random.random() < 0.1:  # as another worker would go on
-            state = _request_state.decode(_encode(opened.state))
-            assert state == opened.state
-            opened = Open(state, opened.request)
+            stored = read_request_state(_encode(opened.state))
+            assert stored == opened.state
+            opened = self.session.resume(name, stored, context)
         outcome = self.session.fold(entry, opened, keys.STATUS_OPEN if opened else None)
         for reply in outcome.replies:
             msgspec.json.decode(
@@ -208,7 +208,8 @@ class Fuzz:
         if outcome.open is not None:
             for state in outcome.open.state.choices.values():
                 self._check_state(state)
-            self.open[name] = (outcome.open, outcome.open.state.seq if outcome.open.state.seq is not None else seq)
+            last = outcome.open.state.seq
+            self.open[name] = (outcome.open, seq if last is None else last, outcome.opened or context)
         elif outcome.dropped is None and outcome.closed is not None:
             self.open.pop(name, None)
         failed = any(keys.ERROR in reply.fields for reply in outcome.replies)

@@ -17,7 +17,7 @@ from gateway.bridge import Bridge, engine_client
 from gateway.settings import BridgeSettings, GatewaySettings
 from producer.generate import GenerateQueue
 from producer.publish import Producer
-from tests.conftest import DATA, RedisServer, start_redis
+from tests.conftest import DATA, RedisServer, redis_in
 from tests.engine import Engine, Generation, serving
 from worker.core.model import ParserConfig
 from worker.core.session import Session
@@ -157,10 +157,8 @@ def stack_of(
 
 @pytest.fixture(scope="module")
 def own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = start_redis(tmp_path_factory.mktemp("redis"))
-    yield server
-    server.process.terminate()
-    server.process.wait(timeout=10)
+    with redis_in(tmp_path_factory.mktemp("redis")) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

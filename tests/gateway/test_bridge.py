@@ -138,13 +138,19 @@ async def test_tried_again_before_the_first_token_only(ends: Ends, server_url: s
     assert len(engine.requests) == 3
 
 
-async def test_an_engine_that_stays_away(ends: Ends, server_url: str) -> None:
-    async with bridge_to(server_url, CLOSED, retries=1):
+async def test_an_engine_that_stays_away(ends: Ends, server_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="gateway.bridge")
+    async with bridge_to(server_url, CLOSED.replace("//", "//user:secret@"), retries=1):
         await ends.ask("r", request())
         assert error_in(await ends.published("r")) == (502, "the engine cannot be reached (ConnectError)")
         await ends.ask("w", request(), context=b'{"kind": "chat"}')
         entries = await ends.published("w")
     assert (entries[0][keys.OPEN], error_in(entries)[0]) == (b'{"kind": "chat"}', 502)
+    assert [record.getMessage() for record in caplog.records if record.name == "gateway.bridge"] == [
+        "requests of the default queue go to the engine at 127.0.0.1:9",
+        "request r: engine at 127.0.0.1:9: ConnectError, trying again",
+        "request w: engine at 127.0.0.1:9: ConnectError, trying again",
+    ]
     assert await ends.pending() == 0
 
 
@@ -169,8 +175,10 @@ async def test_an_engine_that_says_nothing(ends: Ends, server_url: str) -> None:
 async def test_a_request_that_makes_no_sense(ends: Ends, server_url: str, body: bytes, message: str) -> None:
     async with bridge_to(server_url, CLOSED):
         await ends.ask("r", body)
-        code, said = error_in(await ends.published("r"))
+        entries = await ends.published("r")
+    code, said = error_in(entries)
     assert (code, said[: len(message)]) == (400, message)
+    assert json.loads(entries[-1][keys.ERROR])["error"]["type"] == "Bad Request"
     assert await ends.pending() == 0
 
 
@@ -231,11 +239,11 @@ async def test_a_bridge_that_dies_before_the_first_token_strands_nothing(ends: E
 
 async def test_a_bridge_that_waits_for_its_engine_keeps_its_request(ends: Ends, server_url: str) -> None:
     """A slow first token is no reason for another bridge to take over."""
-    engine = engine_of(Generation([[5, 6]], first_pause_s=1.0))
+    engine = engine_of(Generation([[5, 6]], first_pause_s=2.5))
     with serving(engine.app) as url:
         async with (
-            bridge_to(server_url, url, name="one", claim_after_s=0.3),
-            bridge_to(server_url, url, name="two", claim_after_s=0.3),
+            bridge_to(server_url, url, name="one", claim_after_s=1.0),
+            bridge_to(server_url, url, name="two", claim_after_s=1.0),
         ):
             await ends.ask("r", request())
             assert ids_of(await ends.published("r")) == [5, 6]

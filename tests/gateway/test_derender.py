@@ -164,7 +164,11 @@ def test_media_type_and_paths(stack: Stack) -> None:
             client.post(CHAT, content=body, headers=with_charset).json()["choices"][0]["message"]["content"] == " one"
         )
         assert error_of(client.get(CHAT)) == (405, "MethodNotAllowedError", f"{CHAT} does not take GET")
-        assert error_of(client.post("/v1/nothing")) == (404, "NotFoundError", "there is no /v1/nothing")
+        assert error_of(client.post("/v1/nothing")) == (
+            404,
+            "NotFoundError",
+            "there is no /v1/nothing: docs/gateway.md has the paths",
+        )
         assert error_of(client.post(CHAT, content=b"{", headers=with_charset))[:2] == (400, "Bad Request")
 
 

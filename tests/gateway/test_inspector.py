@@ -12,14 +12,18 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+import redis
 
+from gateway import inspect
 from gateway.settings import GatewaySettings
 from schemas.inspect import INSPECT
+from schemas.keys import DEFAULT_PARTITIONS, Keys, partition_of
 from tests import shared_data
 from tests.conftest import RedisServer
 from tests.engine import serving
 from tests.gateway.chromium import Page, browser
 from tests.gateway.conftest import MODEL, Stack, create_app, running_worker
+from worker.core.grammars import REASONING_NAMES, TOOL_NAMES
 from worker.core.session import Session
 from worker.render import ENDPOINTS
 from worker.settings import ModelSettings
@@ -128,6 +132,83 @@ def test_a_recording_in_two_configurations_by_keyboard(stack: Stack, tmp_path: P
         assert {urlsplit(url).netloc for url in page.urls} <= {urlsplit(stack.gateway).netloc, ""}
 
 
+def test_parser_names_are_offered(stack: Stack, tmp_path: Path) -> None:
+    """As suggestions, those that workers know: another name can still be typed."""
+    with browser(f"{stack.gateway}/inspector/", tmp_path) as page:
+        page.wait("byId('tool_call_parser-names').options.length > 0")
+        for key, names in (("reasoning_parser", REASONING_NAMES), ("tool_call_parser", TOOL_NAMES)):
+            offered = [page.run(f"[...byId('{name}-{key}').list.options].map((one) => one.value)") for name in "ab"]
+            assert offered == [list(names)] * 2
+        assert page.errors == []
+
+
+SAID = """state.traces.map(({content, reasoning, calls, chunks}) => [
+  content, reasoning, calls.map((call) => call.name + call.arguments),
+  chunks.filter(({delta}) => (delta.tool_calls ?? []).some((one) => one.function.arguments)).length])"""
+"""Content, reasoning, calls and the number of events with arguments, for each configuration."""
+
+EGGS = "Twelve eggs, so two boxes of six."
+TIDES = 'tides{"harbour": "Brest", "days": 2}'
+XML = (
+    "<tool_call>\n<function=tides>\n<parameter=harbour>\nBrest\n</parameter>\n<parameter=days>\n2\n</parameter>\n"
+    "</function>\n</tool_call>"
+)
+SAMPLES: dict[str, list[tuple[str, str, list[str]]]] = {
+    "reasoning, then an answer": [
+        (EGGS, "Four people, three eggs each: twelve.", []),
+        (f"<think>\nFour people, three eggs each: twelve.\n</think>\n\n{EGGS}", "", []),
+    ],
+    "reasoning and a tool call": [
+        ("", "I need the tides of Brest.", [TIDES]),
+        ("<think>\nI need the tides of Brest.\n</think>", "", [TIDES]),
+    ],
+    "a marker inside an argument": [
+        ("", "", ['save{"file": "notes.txt", "text": "Close it with </tool_call>, please."}']),
+        (
+            '<tool_call>\n{"name": "save", "arguments": {"file": "notes.txt", "text": "Close it with </tool_call>, '
+            'please."}}\n</tool_call>',
+            "",
+            [],
+        ),
+    ],
+    "a call in XML, values by the tool's schema": [("", "", [TIDES]), (XML, "", [])],
+    "two calls, written as Python": [("", "", [TIDES, 'weather{"place": "Brest"}'])] * 2,
+    "a stop string": [("One egg, two eggs,", "", [])],
+}
+"""What each sample shows: content, reasoning and calls in A and B."""
+
+
+def test_every_sample_shows_what_its_note_says(stack: Stack, tmp_path: Path) -> None:
+    with browser(f"{stack.gateway}/inspector/", tmp_path) as page:
+        names = page.run("[...byId('sample').options].map((one) => one.textContent)")
+        assert names == ["choose …", *SAMPLES]
+        seen = {}
+        for number, name in enumerate(SAMPLES):
+            page.run(f"byId('sample').value = '{number}'; byId('sample').dispatchEvent(new Event('change'))")
+            page.wait(f"byId('message').textContent.startsWith({json.dumps(name)}) && {IDLE}")
+            seen[name] = page.run(SAID)
+            assert page.run("byId('note').textContent === SAMPLES[Number(byId('sample').value)].note")
+        assert {name: [tuple(one[:3]) for one in said] for name, said in seen.items()} == SAMPLES
+        eager, complete = (one[3] for one in seen["two calls, written as Python"])
+        assert eager > complete == 2
+        # another generation takes the note away; the chosen sample does not come back with the model
+        paste(page, recording(stack, "One."))
+        assert page.run("[byId('sample').value, byId('note').hidden]") == ["", True]
+        assert page.errors == []
+
+
+def test_a_sample_is_made_of_the_chosen_model_s_ids(stack: Stack, tmp_path: Path) -> None:
+    with browser(f"{stack.gateway}/inspector/", tmp_path) as page:
+        page.run("byId('sample').value = '5'; byId('sample').dispatchEvent(new Event('change'))")
+        page.wait(f"state.traces.length === 1 && {IDLE}")
+        page.run("byId('model').value = 'other-name'; byId('model').dispatchEvent(new Event('change'))")
+        page.wait(f"current().context.model === 'other-name' && {IDLE}")
+        ids = page.run("state.traces[0].tokens.map((token) => token.id)")
+        assert ids == stack.ids("One egg, two eggs, three eggs, four eggs.", eos=False)
+        assert page.run("byId('model').value") == "other-name"
+        assert strip(page, "a")[0] == ["content", "One egg, two eggs,"]
+
+
 def test_keys_that_are_typed_do_not_step(stack: Stack, tmp_path: Path) -> None:
     with browser(f"{stack.gateway}/inspector/", tmp_path) as page:
         paste(page, recording(stack, "One, two."))
@@ -151,7 +232,7 @@ def test_what_is_wrong_is_said(stack: Stack, tmp_path: Path) -> None:
         page.wait("byId('message').classList.contains('error') && byId('result').hidden")
         assert "no_such" in page.run("byId('message').textContent")
         page.run("byId('live').value = 'nobody'; byId('fetch').click()")
-        page.wait("byId('message').textContent === 'request nobody is not known, or has expired'")
+        page.wait("byId('message').textContent === 'request nobody is not known, or its stream was forgotten'")
 
 
 def test_a_live_request_with_and_without_ids(stack: Stack, tmp_path: Path) -> None:
@@ -172,9 +253,34 @@ def test_a_live_request_with_and_without_ids(stack: Stack, tmp_path: Path) -> No
         assert strip(page, "a") == [["content", "One, two."], ["stop", "<|im_end|>"]]
         page.run(f"byId('live').value = '{ids[1]}'; byId('fetch').click()")
         page.wait("byId('message').textContent.startsWith('Its replies have no token ids')")
+        assert page.run("byId('message').textContent.endsWith(`. ${current().last} replies.`)")
         sent = page.run("[...byId('chunks').tBodies[0].rows].map((row) => row.cells[1].textContent)")
         assert "".join(json.loads(text).get("content") or "" for text in sent if text.startswith("{")) == "One, two."
         assert page.errors == []
+
+
+def test_of_many_replies_the_first_ones_are_shown(
+    stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspect, "MAX_REPLIES", 2)
+    stack.says("One, two.")
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "x"}], "stream": True}
+    id_ = httpx.post(f"{stack.gateway}/v1/chat/completions", json=body).headers["x-request-id"]
+    count = len(stack.ids("One, two."))
+    with browser(f"{stack.gateway}/inspector/", tmp_path) as page:
+        page.run(f"byId('live').value = '{id_}'; byId('fetch').click()")
+        page.wait(f"byId('message').textContent.endsWith('The first 2 of {count} replies.')")
+
+
+def test_a_request_of_which_only_the_outcome_is_left(own_redis: RedisServer, stack: Stack) -> None:
+    partition = partition_of("gone", DEFAULT_PARTITIONS)
+    with redis.Redis.from_url(own_redis.url) as client:
+        client.set(Keys().status(partition, "gone"), "finished")
+    answer = httpx.get(f"{stack.gateway}{INSPECT}/gone")
+    assert (answer.status_code, answer.json()["error"]["message"]) == (
+        410,
+        "request gone is finished, and its stream has expired",
+    )
 
 
 def contrast(page: Page) -> float:
@@ -207,9 +313,10 @@ def test_only_the_page_s_files_are_served(stack: Stack) -> None:
     answers = {
         path: httpx.get(f"{stack.gateway}{path}").status_code
         for path in ("/inspector", "/inspector/", "/inspector/style.css", "/inspector/inspector.js",
-                     "/inspector/index.html", "/inspector/..%2finspect.py", "/inspector/../app.py")
+                     "/inspector/samples.js", "/inspector/index.html", "/inspector/..%2finspect.py",
+                     "/inspector/../app.py")
     }  # fmt: skip
-    assert list(answers.values()) == [307, 200, 200, 200, 404, 404, 404]
+    assert list(answers.values()) == [307, 200, 200, 200, 200, 404, 404, 404]
     page = httpx.get(f"{stack.gateway}/inspector/")
     assert page.headers["content-security-policy"].startswith("default-src 'self'")
     assert "http://" not in page.text

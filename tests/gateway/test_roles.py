@@ -11,15 +11,11 @@ import pytest
 from redis.asyncio import Redis
 
 from schemas import keys
-from tests.conftest import RedisServer, start_redis
+from tests.conftest import redis_in
 from tests.gateway.conftest import MODEL, stack_of
 from tests.shared_data import ROOT
 
 pytestmark = pytest.mark.redis
-
-
-def as_role(server: RedisServer, role: str) -> str:
-    return server.url.replace("//", f"//derender-{role}:CHANGE-ME@")
 
 
 def ask(url: str) -> list[object]:
@@ -43,9 +39,8 @@ def ask(url: str) -> list[object]:
 async def test_gateway_and_bridge_do_their_work(tmp_path: Path) -> None:
     users = "".join((ROOT / "deploy" / "acl" / f"{role}.acl").read_text() for role in ("worker", "gateway", "bridge"))
     (tmp_path / "users.acl").write_text("user default on nopass sanitize-payload ~* &* +@all\n" + users)
-    server = start_redis(tmp_path, "--aclfile", str(tmp_path / "users.acl"))
-    try:
-        with stack_of(server, url_of=lambda role: as_role(server, role)) as stack:
+    with redis_in(tmp_path, "--aclfile", str(tmp_path / "users.acl")) as server:
+        with stack_of(server, url_of=server.url_as) as stack:
             stack.says("Hello, world!")
             answers = await asyncio.to_thread(ask, stack.gateway)
             async with Redis.from_url(server.url) as admin:
@@ -59,9 +54,6 @@ async def test_gateway_and_bridge_do_their_work(tmp_path: Path) -> None:
             refused = {(one["username"], one["object"]) for one in await admin.acl_log()}
             left = await admin.keys("*:to:gateway-*")
             group = (await admin.xinfo_groups(keys.Keys().generate(0)))[0]["name"]
-    finally:
-        server.process.terminate()
-        server.process.wait(timeout=10)
     assert answers == ["Hello, world!", 1, 1, MODEL, {"status": "ok", "workers": 1}, 200]
     # Clients introduce themselves by a command that Redis 7.0 does not have, and do without.
     assert {pair for pair in refused if pair[1] != "client|setinfo"} == set()

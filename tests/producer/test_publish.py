@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from producer.connection import ConfigError, read_partitions
+from producer.connection import ConfigError, NotSetUp, read_partitions
 from producer.publish import PIPELINE_ENTRIES, BacklogFull, Producer, PublishError
 from schemas import keys
 from schemas.generate import GenerateChunk, GenerateStreamChoice
@@ -250,6 +250,18 @@ async def test_partitions_come_from_the_first_worker(redis: Redis) -> None:
     reading = asyncio.create_task(read_partitions(redis, NAMES, wait_s=10))
     await redis.hset(NAMES.config, mapping={"partitions": 3, "wire_version": keys.WIRE_VERSION})
     assert await reading == 3
+
+
+async def test_half_a_configuration_is_waited_for(redis: Redis) -> None:
+    await redis.hset(NAMES.config, "partitions", "3")
+    with pytest.raises(NotSetUp):
+        await read_partitions(redis, NAMES)
+
+
+async def test_a_configuration_of_somebody_else(redis: Redis) -> None:
+    await redis.hset(NAMES.config, mapping={"partitions": "many", "wire_version": 1})
+    with pytest.raises(ConfigError, match=r"^derender:config is not what a worker writes: "):
+        await read_partitions(redis, NAMES)
 
 
 async def test_another_wire_version_is_refused(redis: Redis) -> None:

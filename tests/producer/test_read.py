@@ -142,6 +142,14 @@ async def test_replies_that_expired_before_they_were_read(redis: Redis, reader: 
         await collect(reader, "r", "1-0")
 
 
+@pytest.mark.parametrize("after", ["3-0", "99"])
+async def test_an_entry_that_a_finished_stream_does_not_have(redis: Redis, reader: Reader, after: str) -> None:
+    """Whoever names it is told, and does not take the end of another stream for that of this one."""
+    await write(redis, "r", 1, 2, done=True)
+    with pytest.raises(ReplyUnavailable, match=f"request r is finished, and its stream ended before {after}"):
+        await collect(reader, "r", after)
+
+
 async def test_everything_expired_in_mid_stream(redis: Redis, reader: Reader) -> None:
     await write(redis, "r", 1)
     replies = reader.follow("r")

@@ -73,9 +73,38 @@ def test_usage_events_stay_behind_the_last_chunk() -> None:
 @pytest.mark.parametrize("line", ["{", '{"t": 1}', '{"t": 1, "event": "x", "request_id": "r"}'])
 def test_a_broken_line_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "r.jsonl"
-    path.write_text('{"t": 0, "event": "done", "request_id": "r"}\n\n' + line + "\n")
+    path.write_text('{"t": 0, "event": "open", "request_id": "r"}\n\n' + line + "\n")
     with pytest.raises(RecordingError, match=r"r\.jsonl, line 3: "):
         read_recording(path)
+
+
+@pytest.mark.parametrize(
+    ("before", "event", "request_id", "message"),
+    [
+        ([], "chunk", "r", "chunk of request 'r', which is not open"),
+        (["open", "done"], "chunk", "r", "chunk of request 'r', which is not open"),
+        (["open", "abort"], "done", "r", "done of request 'r', which is not open"),
+        ([], "open", "a b", "request id 'a b' does not match [A-Za-z0-9._:/-]{1,128}"),
+    ],
+    ids=["never", "ended", "twice", "id"],
+)
+def test_events_that_nobody_could_publish(
+    tmp_path: Path, before: list[str], event: str, request_id: str, message: str
+) -> None:
+    path = tmp_path / "r.jsonl"
+    lines = [{"t": 0, "event": name, "request_id": "r"} for name in before]
+    lines.append({"t": 0, "event": event, "request_id": request_id})
+    path.write_text("\n".join(map(json.dumps, lines)))
+    with pytest.raises(RecordingError) as error:
+        read_recording(path)
+    assert str(error.value) == f"{path}, line {len(lines)}: {message}"
+
+
+def test_a_chunk_that_cannot_be_cut() -> None:
+    rows = [Event(0, "open", "r"), Event(0, "chunk", "r", chunk=Raw(b"3"))]
+    with pytest.raises(RecordingError) as error:
+        list(recut(rows, 1))
+    assert str(error.value) == "a chunk of request r cannot be cut: Expected `object`, got `int`"
 
 
 async def test_published_as_it_was_recorded(redis: Redis) -> None:

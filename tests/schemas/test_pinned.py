@@ -195,6 +195,12 @@ USAGE_JSON: dict[str, Any] = {
     "completion_tokens_details": None,
 }
 
+
+def nulls(names: str) -> dict[str, None]:
+    """Members that are there, and null."""
+    return dict.fromkeys(names.split())
+
+
 REPLIES = [
     pytest.param(
         openai.ChatCompletionChunk(
@@ -211,20 +217,11 @@ REPLIES = [
                 {
                     "index": 0,
                     "delta": {"role": "assistant", "content": "a", "reasoning": None},
-                    "logprobs": None,
-                    "finish_reason": None,
-                    "stop_reason": None,
-                    "token_ids": None,
-                    "weight_versions": None,
+                    **nulls("logprobs finish_reason stop_reason token_ids weight_versions"),
                 }
             ],
             "object": "chat.completion.chunk",
-            "usage": None,
-            "system_fingerprint": None,
-            "prompt_token_ids": None,
-            "prompt_text": None,
-            "metrics": None,
-            "kv_transfer_params": None,
+            **nulls("usage system_fingerprint prompt_token_ids prompt_text metrics kv_transfer_params"),
         },
         id="chat-chunk",
     ),
@@ -233,9 +230,7 @@ REPLIES = [
             tool_calls=[openai.ToolCallDelta(0, openai.FunctionCallDelta("f", ""), "id", "function")],
         ),
         {
-            "role": None,
-            "content": None,
-            "reasoning": None,
+            **nulls("role content reasoning"),
             "tool_calls": [
                 {"index": 0, "function": {"name": "f", "arguments": ""}, "id": "id", "type": "function"},
             ],
@@ -270,10 +265,7 @@ REPLIES = [
                         "reasoning": "b",
                         "tool_calls": [{"id": "id", "function": {"name": "f", "arguments": "{}"}, "type": "function"}],
                         "role": "assistant",
-                        "refusal": None,
-                        "annotations": None,
-                        "audio": None,
-                        "function_call": None,
+                        **nulls("refusal annotations audio function_call"),
                     },
                     "logprobs": {
                         "content": [
@@ -286,22 +278,13 @@ REPLIES = [
                         ]
                     },
                     "finish_reason": "stop",
-                    "stop_reason": None,
-                    "token_ids": None,
-                    "routed_experts": None,
-                    "weight_versions": None,
+                    **nulls("stop_reason token_ids routed_experts weight_versions"),
                 }
             ],
             "usage": USAGE_JSON,
             "object": "chat.completion",
-            "service_tier": None,
-            "system_fingerprint": None,
-            "prompt_logprobs": None,
-            "prompt_token_ids": None,
-            "prompt_text": None,
-            "kv_transfer_params": None,
-            "ec_transfer_params": None,
-            "metrics": None,
+            **nulls("service_tier system_fingerprint prompt_logprobs prompt_token_ids"),
+            **nulls("prompt_text kv_transfer_params ec_transfer_params metrics"),
         },
         id="chat-response",
     ),
@@ -317,19 +300,12 @@ REPLIES = [
                 {
                     "index": 0,
                     "text": "a",
-                    "logprobs": None,
-                    "finish_reason": None,
-                    "stop_reason": None,
-                    "prompt_token_ids": None,
-                    "token_ids": None,
-                    "weight_versions": None,
+                    **nulls("logprobs finish_reason stop_reason prompt_token_ids token_ids weight_versions"),
                 }
             ],
             "object": "text_completion",
             "usage": USAGE_JSON,
-            "system_fingerprint": None,
-            "metrics": None,
-            "kv_transfer_params": None,
+            **nulls("system_fingerprint metrics kv_transfer_params"),
         },
         id="completion-chunk",
     ),
@@ -359,22 +335,13 @@ REPLIES = [
                         "tokens": ["a"],
                         "top_logprobs": [{"a": -1.0}],
                     },
-                    "finish_reason": None,
-                    "stop_reason": None,
-                    "token_ids": None,
-                    "prompt_token_ids": None,
-                    "prompt_logprobs": None,
-                    "routed_experts": None,
-                    "weight_versions": None,
+                    **nulls("finish_reason stop_reason token_ids"),
+                    **nulls("prompt_token_ids prompt_logprobs routed_experts weight_versions"),
                 }
             ],
             "usage": USAGE_JSON,
             "object": "text_completion",
-            "service_tier": None,
-            "system_fingerprint": None,
-            "kv_transfer_params": None,
-            "ec_transfer_params": None,
-            "metrics": None,
+            **nulls("service_tier system_fingerprint kv_transfer_params ec_transfer_params metrics"),
         },
         id="completion-response",
     ),

@@ -8,7 +8,6 @@ import pytest
 
 from derender.call import CallSettings
 from worker.config import load_models_of, read_config
-from worker.core.grammars import TOOL_NAMES
 from worker.settings import ModelSettings, Settings, SettingsError
 
 TWO = """
@@ -99,8 +98,9 @@ def test_without_a_file_the_flags_are_the_one_model() -> None:
             "models.a: --stop-scope has to be output or content, not 'all'",
         ),
         (
-            "[models.a]\ntokenizer = 'x'\ntool_call_parser = 'no'",
-            f"models.a: --tool-call-parser 'no' is not known; known are: auto, {', '.join(TOOL_NAMES)}",
+            "[models.a]\ntokenizer = 'x'\ntool_call_parser = 'hermess'",
+            "models.a: --tool-call-parser 'hermess' is not known (did you mean hermes?); "
+            "derender parsers lists the names",
         ),
         (
             "[models.a]\ntokenizer = 'x'\naliases = ['b']\n[models.b]\ntokenizer = 'y'",

@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from schemas import keys
 from schemas.keys import Keys
 from schemas.state import RequestState
+from tests.events import chunk
 from worker.batch import DEAD_SHARE, MAX_DEAD_FIELDS, Rules
 from worker.core.model import Model
 from worker.core.session import Core, Session
@@ -25,10 +26,6 @@ NAMES = Keys()
 RULES = Rules(block_ms=20)
 CONTEXT = b'{"kind": "chat", "created": 1700000000}'
 RESPONSE = b'{"choices": [{"index": 0, "token_ids": [19556], "finish_reason": "length"}]}'
-
-
-def chunk(*ids: int, finish: str | None = None) -> bytes:
-    return json.dumps({"choices": [{"index": 0, "token_ids": ids, "finish_reason": finish}]}).encode()
 
 
 async def add(redis: Redis, request_id: str = "r", *, lane: str = "chunks", **fields: Any) -> bytes:

@@ -21,8 +21,9 @@ from producer.publish import Producer
 from producer.read import Reader
 from schemas.keys import Keys
 from tests.chaos.proxy import Proxy
-from tests.conftest import DATA, RedisServer, free_port, start_redis
-from tests.faults import worker_processes
+from tests.conftest import DATA, RedisServer, free_port, redis_in
+from tests.events import chunk
+from tests.workers import worker_processes
 from worker.core.model import Model
 from worker.drain import MAX_ATTEMPTS
 from worker.main import StartError, WorkerProcess, rules
@@ -32,10 +33,6 @@ from worker.streams import Partition
 ROOT = DATA.parents[1]
 NAMES = Keys()
 CONTEXT = b'{"kind": "chat"}'
-
-
-def chunk(*ids: int, finish: str | None = None) -> bytes:
-    return json.dumps({"choices": [{"index": 0, "token_ids": ids, "finish_reason": finish}]}).encode()
 
 
 @asynccontextmanager
@@ -83,10 +80,7 @@ async def test_one_process_with_everything_in_it(smollm2: Model) -> None:
 async def test_a_redis_that_restarts(smollm2: Model, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Worker, producer and reader wait for it and go on where they were; each change of state is one log line."""
     caplog.set_level(logging.INFO)
-    port = free_port()
-    options = ("--appendonly", "yes", "--appendfsync", "always")
-    server = start_redis(tmp_path, *options, port=port)
-    try:
+    with redis_in(tmp_path, "--appendonly", "yes", "--appendfsync", "always") as server:
         settings = Settings(redis_url=server.url, partitions=2, lease_s=1.0)
         async with (
             running(WorkerProcess(settings, lambda _: smollm2)),
@@ -96,17 +90,13 @@ async def test_a_redis_that_restarts(smollm2: Model, tmp_path: Path, caplog: pyt
             stream = await producer.open("r", CONTEXT)
             await stream.chunk(chunk(19556))
             reading = asyncio.create_task(text(reader, "r"))
-            server.process.kill()
-            server.process.wait(timeout=10)
+            server.kill()
             sending = asyncio.create_task(stream.chunk(chunk(905)))
             await asyncio.sleep(0.5)
-            server = start_redis(tmp_path, *options, port=port)
+            server.start()
             await sending
             await stream.chunk(chunk(17, finish="stop"))
             assert await asyncio.wait_for(reading, 30) == "Hello world!"
-    finally:
-        server.process.terminate()
-        server.process.wait(timeout=10)
     for name in ("producer.publish", "producer.read"):
         lines = [record.message for record in caplog.records if record.name == name]
         assert lines == ["Redis is away (ConnectionError)", "Redis is back"], name

@@ -11,8 +11,9 @@ import pytest
 from tests import shared_data
 from tests.conftest import DATA
 from worker.core.errors import RequestError
+from worker.core.grammars import REASONING_NAMES, TOOL_NAMES
 from worker.core.model import Limits, ParserConfig
-from worker.render import CHAT, COMPLETION, MAX_PROMPTS, MODELS, Renderer, Template
+from worker.render import CHAT, COMPLETION, MAX_PROMPTS, MODELS, PARSERS, Renderer, Template
 from worker.settings import ModelSettings
 from worker.tokenizer_cache import ModelTable, load_model, load_template
 
@@ -226,6 +227,10 @@ def test_completions(renderer: Renderer) -> None:
     assert (
         refused(renderer, COMPLETION, prompt=["x"] * (MAX_PROMPTS + 1))[2] == "1025 prompts are over the limit of 1024"
     )
+
+
+def test_parser_names(renderer: Renderer) -> None:
+    assert render(renderer, PARSERS) == {"reasoning": list(REASONING_NAMES), "tool": list(TOOL_NAMES)}
 
 
 def test_models(renderer: Renderer) -> None:

@@ -15,6 +15,7 @@ from worker.settings import (
     Settings,
     SettingsError,
     add_options,
+    did_you_mean,
     env_name,
     flag,
     load,
@@ -123,10 +124,16 @@ REFUSED: list[tuple[list[str], str]] = [
     (["--default-chat-template-kwargs", "[]"], "--default-chat-template-kwargs has to be a JSON object"),
     (["--default-chat-template-kwargs", "{"], "--default-chat-template-kwargs has to be a JSON object"),
     (["--reasoning-parser", "r1"],
-     f"--reasoning-parser 'r1' is not known; known are: auto, {', '.join(REASONING_NAMES)}"),
+     "--reasoning-parser 'r1' is not known (did you mean deepseek_r1?); derender parsers lists the names"),
+    (["--reasoning-parser", "hermes"],
+     "--reasoning-parser 'hermes' is a tool parser; derender parsers lists the names"),
     (["--tool-call-parser", "qwen"],
-     f"--tool-call-parser 'qwen' is not known; known are: auto, {', '.join(TOOL_NAMES)}"),
-    (["--tool-call-parser", ""], f"--tool-call-parser '' is not known; known are: auto, {', '.join(TOOL_NAMES)}"),
+     "--tool-call-parser 'qwen' is not known (did you mean qwen3_coder or qwen3_json or qwen3_xml?); "
+     "derender parsers lists the names"),
+    (["--tool-call-parser", "openai_gptoss"],
+     "--tool-call-parser 'openai_gptoss' is a reasoning parser (did you mean openai?); "
+     "derender parsers lists the names"),
+    (["--tool-call-parser", ""], "--tool-call-parser '' is not known; derender parsers lists the names"),
 ]  # fmt: skip
 
 
@@ -183,3 +190,20 @@ def test_known_tool_parsers(name: str) -> None:
 def test_template_kwargs() -> None:
     assert ModelSettings(default_chat_template_kwargs='{"a": 1}').template_kwargs() == {"a": 1}
     assert ModelSettings().template_kwargs() == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "known", "expected"),
+    [
+        ("hermse", ["pythonic", "hermes"], " (did you mean hermes?)"),
+        ("QWEN", ["hermes", "qwen3_xml"], " (did you mean qwen3_xml?)"),
+        ("aab", ["aaa", "xaabx"], " (did you mean xaabx or aaa?)"),
+        ("aa", ["aa1", "aa2", "aa3", "aa4"], " (did you mean aa1 or aa2 or aa3?)"),
+        ("x", ["hermes", "xlam"], ""),
+        ("", ["hermes"], ""),
+    ],
+    ids=str,
+)
+def test_near_names(given: str, known: list[str], expected: str) -> None:
+    """Those that hold what was given come first, then those that look like it."""
+    assert did_you_mean(given, known) == expected

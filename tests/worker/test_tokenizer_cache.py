@@ -99,6 +99,13 @@ def test_a_broken_file_is_named(folder: Path, name: str) -> None:
         load(folder)
 
 
+def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(TokenizerError) as error:
+        load(tmp_path)
+    assert str(error.value) == f"folder {tmp_path} has no tokenizer.json"
+
+
 def test_the_table_of_names() -> None:
     table = load_models(ModelSettings(tokenizer=str(FOLDER), served_model_name=("a", "b")))
     assert table("a") is table("b") is table(None) is table("") is table.default

@@ -14,6 +14,7 @@ from schemas import keys
 from schemas import state as schema
 from schemas.keys import Keys
 from schemas.request import RequestContext
+from tests.events import chunk
 from worker import drain as drain_module
 from worker.batch import Rules
 from worker.core import session as session_module
@@ -28,10 +29,6 @@ IDS = [19556, 28, 905, 17, 2]
 
 async def add(redis: Redis, names: Keys, seq: int, **fields: Any) -> None:
     await redis.xadd(names.chunks(0), {"request_id": "r", "seq": seq, **fields})
-
-
-def chunk(ids: list[int], finish: str | None = None) -> str:
-    return json.dumps({"choices": [{"index": 0, "token_ids": ids, "finish_reason": finish}]})
 
 
 async def work(redis: Redis, names: Keys, model: Model, entries: int) -> None:
@@ -51,12 +48,12 @@ async def work(redis: Redis, names: Keys, model: Model, entries: int) -> None:
 async def first_half(redis: Redis, names: Keys, model: Model) -> None:
     context = msgspec.json.encode(RequestContext(kind="chat", prompt_tokens=4, created=7))
     await add(redis, names, 0, open=context)
-    await add(redis, names, 1, chunk=chunk(IDS[:2]))
+    await add(redis, names, 1, chunk=chunk(*IDS[:2]))
     await work(redis, names, model, 2)
 
 
 async def second_half(redis: Redis, names: Keys, model: Model) -> list[dict[bytes, bytes]]:
-    await add(redis, names, 2, chunk=chunk(IDS[2:], "stop"))
+    await add(redis, names, 2, chunk=chunk(*IDS[2:], finish="stop"))
     await work(redis, names, model, 1)
     return [fields for _, fields in await redis.xrange(names.reply(0, "r"))]
 

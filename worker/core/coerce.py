@@ -6,14 +6,13 @@ are taken: `True`, `False`, `None`, leading zeros; not `1_000` and not digits of
 
 from __future__ import annotations
 
-import ast
 import json
 import re
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from worker.core.json_scan import MAX_DEPTH
+from worker.core.python_values import python_value
 
 STRING, INTEGER, NUMBER, BOOLEAN, NULL, OBJECT, ARRAY = 1, 2, 4, 8, 16, 32, 64
 UNKNOWN = 0
@@ -152,27 +151,14 @@ def json_string(text: str) -> str | None:
     return _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else None
 
 
-def python_tree(text: str) -> ast.expr:
-    """Syntax tree of a Python expression; raises ValueError, SyntaxError, RecursionError or MemoryError.
-
-    What the interpreter only warns of, such as a regular expression's `\\d` in a string, is neither said nor, where
-    warnings are errors, refused.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ast.parse(text, mode="eval").body
-
-
 def _parse_container(text: str) -> str | None:
     """JSON text of an array or object: verbatim if it is JSON, rewritten if it is a Python literal."""
     if kind := json_kind(text):
         return text if kind & CONTAINERS else None
     try:
-        value = ast.literal_eval(python_tree(text))
-        if isinstance(value, tuple | set):
-            value = list(value)
+        value = python_value(text)
         return dump(value) if isinstance(value, dict | list) else None
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
 
 

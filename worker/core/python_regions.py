@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ast
-import json
-import math
 import re
-from typing import Any
 
-from worker.core.coerce import dump, python_tree
+from worker.core.coerce import dump
 from worker.core.grammar import Python
 from worker.core.json_scan import MAX_DEPTH
 from worker.core.object_writer import write_end, write_key
+from worker.core.python_values import python_value
 from worker.core.run import Run
 from worker.core.run_constants import (
     AFTER,
@@ -40,7 +37,6 @@ _KEYWORD_BEGIN = re.compile(r"[^\W\d][\w-]*[ \t\r\n]*=?\Z")
 _VALUE_STOP = re.compile(r"""['"()\[\]{},]""")
 _STRING_STOP = {"'": re.compile(r"[\\\n']"), '"': re.compile(r'[\\\n"]')}
 _CLOSER = {"(": ")", "[": "]", "{": "}"}
-_WORDS = {"true": True, "false": False, "null": None}
 
 
 def python(run: Run) -> bool:
@@ -275,40 +271,10 @@ def _write(run: Run) -> None:
     if run.flags & BAD:
         return
     try:
-        text = dump(_constant(python_tree(source.strip())))
+        text = dump(python_value(source))
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         run.flags |= BAD
         return
     write_key(run, run.key)
     run.write(text)
     run.key = ""
-
-
-def _constant(node: ast.expr) -> Any:
-    match node:
-        case ast.Constant(value=value) if value is None or isinstance(value, bool | int | str):
-            return value
-        case ast.Constant(value=float() as value) if math.isfinite(value):
-            return value
-        case ast.Name(id=name) if name in _WORDS:
-            return _WORDS[name]
-        case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=ast.Constant(value=int() | float() as value)):
-            return -value if isinstance(sign, ast.USub) else value
-        case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
-            return [_constant(item) for item in items]
-        case ast.Dict(keys=keys, values=values) if None not in keys:
-            return {_key(_constant(key)): _constant(value) for key, value in zip(keys, values, strict=True) if key}
-        case ast.JoinedStr(values=[]):
-            return ""
-        case ast.JoinedStr(values=[ast.Constant(value=str() as text)]):
-            return text
-        case _:
-            raise ValueError("not a literal")
-
-
-def _key(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, dict | list):
-        raise ValueError("not a key")
-    return json.dumps(value)

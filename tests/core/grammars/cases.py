@@ -1,14 +1,16 @@
-"""The numbered cases, and a sample of each for every parser name. The parts of a sample are literals of the format.
+"""What every family has to show alike: the numbered cases, and a sample of each for every parser name.
 
-A pair of name and case is a sample, or has its reason in `MISSING`: what is neither fails (`test_cases.py`). Text
-between ⟪ and ⟫ is encoded as ordinary tokens, whatever tokens the vocabulary has.
+A row holds the parts of a family's format, of which its samples are put together. A pair of name and case is a sample,
+or has its reason in `MISSING`: what is neither fails. What is peculiar to a family is in `samples.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from tests.core.grammars.samples import Sample
 
 CASES = {
     1: "reasoning only, cut by the length limit",
@@ -29,36 +31,8 @@ OF_TOOLS = (5, 6, 7, 8, 9, 10, 11)
 PROMPT = "<|im_start|>assistant\n"
 HEADER = "<|start|>assistant"
 
-PROPERTIES = {"city": {"type": "string"}, "days": {"type": "integer"}}
-TOOLS = [
-    {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": PROPERTIES}}},
-    {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}},
-]
 WEATHER: tuple[str, dict[str, Any]] = ("weather", {"city": "Rom", "days": 2})
 NOW: tuple[str, dict[str, Any]] = ("now", {})
-
-
-@dataclass(frozen=True)
-class Case:
-    """One sample. tokens: the markers that a model of the family has as one token each."""
-
-    number: int
-    name: str
-    raw: str
-    tool: str | None = None
-    reasoning: str | None = None
-    tokens: tuple[str, ...] = ()
-    content: str = ""
-    thought: str = ""
-    calls: tuple[tuple[str, dict[str, Any]], ...] = ()
-    cut: bool = False
-    finish: str = "stop"
-    prompt: str = PROMPT
-    kwargs: dict[str, Any] | None = None
-
-    @property
-    def id(self) -> str:
-        return f"{self.number}-{self.name}"
 
 
 @dataclass(frozen=True)
@@ -88,21 +62,30 @@ class ToolRow:
     end: str = " Done."
     head: str = ""
 
-    def cases(self, name: str) -> Iterator[Case]:
+    def samples(self, name: str) -> Iterator[tuple[int, Sample]]:
+        """The number of each case, and its sample."""
         begin, end = self.around
         one = begin + self.call + end
         at = self.call.index("Rom") + 2
-        common: dict[str, Any] = {"tool": name, "tokens": self.tokens, "prompt": self.prompt}
-        yield Case(5, name, one, calls=(WEATHER,), **common)
-        yield Case(6, name, begin + self.none + self.sep + self.call + end, calls=(NOW, WEATHER), **common)
+
+        def sample(number: int, raw: str, **rest: Any) -> tuple[int, Sample]:
+            common: dict[str, Any] = {"tokens": self.tokens, "prompt": self.prompt}
+            return number, Sample(f"{number}-{name}", name, None, raw, **common, **rest)
+
+        yield sample(5, one, calls=[WEATHER])
+        yield sample(6, begin + self.none + self.sep + self.call + end, calls=[NOW, WEATHER])
         around = self.before + self.tag[0] + one + self.tag[1] + self.after
-        yield Case(7, name, around, content=self.said + self.gap + self.end, calls=(WEATHER,), **common)
+        yield sample(7, around, content=self.said + self.gap + self.end, calls=[WEATHER])
         cut = begin + self.none + self.sep + self.call[:at]
-        yield Case(8, name, cut, calls=(NOW,), cut=True, finish="length", **common)
-        yield Case(9, name, self.head + self.plain, content=self.plain.replace("⟪", "").replace("⟫", ""), **common)
-        marked = (("weather", {"city": self.mark, "days": 2}),)
-        yield Case(10, name, begin + self.call.replace("Rom", self.mark) + end, calls=marked, **common)
-        yield Case(11, name, begin + self.none + end, calls=(NOW,), **common)
+        yield sample(8, cut, calls=[NOW], cut=True, finish="length")
+        yield sample(9, self.head + self.plain, content=_bare(self.plain))
+        marked = [("weather", {"city": _bare(self.mark), "days": 2})]
+        yield sample(10, begin + self.call.replace("Rom", self.mark) + end, calls=marked)
+        yield sample(11, begin + self.none + end, calls=[NOW])
+
+
+def _bare(text: str) -> str:
+    return text.replace("⟪", "").replace("⟫", "")
 
 
 def _json(args: str = "arguments", name: str = "name", more: str = "") -> tuple[str, str]:
@@ -332,22 +315,22 @@ class ReasoningRow:
     end: str = ""
     prompt: str = PROMPT
     tokens: tuple[str, ...] = ()
-    kwargs: dict[str, Any] | None = None
+    kwargs: dict[str, Any] = field(default_factory=dict)
 
-    def cases(self, name: str) -> Iterator[Case]:
-        common: dict[str, Any] = {
-            "reasoning": name,
-            "tokens": self.tokens,
-            "prompt": self.prompt + self.opened,
-            "kwargs": self.kwargs,
-        }
-        quoted = f"why {self.quote} not".replace("⟪", "").replace("⟫", "")
-        yield Case(1, name, f"{self.open}why ", thought="why ", finish="length", **common)
-        yield Case(2, name, f"{self.open}why{self.then}so{self.end}", thought="why", content="so", **common)
+    def samples(self, name: str) -> Iterator[tuple[int, Sample]]:
+        """The number of each case, and its sample."""
+
+        def sample(number: int, raw: str, tool: str | None = None, **rest: Any) -> tuple[int, Sample]:
+            common = {"tokens": self.tokens, "prompt": self.prompt + self.opened, "kwargs": self.kwargs}
+            return number, Sample(f"{number}-{name}", tool, name, raw, **common, **rest)
+
+        quoted = _bare(f"why {self.quote} not")
+        yield sample(1, f"{self.open}why ", thought="why ", finish="length")
+        yield sample(2, f"{self.open}why{self.then}so{self.end}", thought="why", content="so")
         raw = f"{self.open}why {self.quote} not{self.then}so{self.end}"
-        yield Case(3, name, raw, thought=quoted, content="so", **common)
+        yield sample(3, raw, thought=quoted, content="so")
         call = f"{self.open}why{self.through}{self.call}"
-        yield Case(4, name, call, tool=self.tool, thought="why", calls=(NOW,), **common)
+        yield sample(4, call, tool=self.tool, thought="why", calls=[NOW])
 
 
 _HERMES_NOW = '<tool_call>{"name": "now", "arguments": {}}</tool_call>'
@@ -437,13 +420,17 @@ REASONING_ROWS = [
 ]  # fmt: skip
 
 _TEMPLATE = "its grammar comes from a template; samples are in tests/core/test_response_template.py"
-_KEPT = "this parser keeps reasoning in the content; a sample of that is in tests/core/grammars/test_cases.py"
+_KEPT = "this parser keeps reasoning in the content; a sample of that is in tests/core/grammars/test_samples.py"
 MISSING: dict[tuple[str, int], str] = {
     **{(name, number): _TEMPLATE for name in ("hf", "beam") for number in CASES},
     **{("minimax_m2_append_think", number): _KEPT for number in OF_REASONING},
 }
 """(name, case) -> why there is no sample: not applicable, or known broken."""
 
-SAMPLES: list[Case] = [
-    case for rows in (TOOL_ROWS, REASONING_ROWS) for row in rows for name in row.names for case in row.cases(name)
-]
+SAMPLES: dict[tuple[str, int], Sample] = {
+    (name, number): sample
+    for rows in (TOOL_ROWS, REASONING_ROWS)
+    for row in rows
+    for name in row.names
+    for number, sample in row.samples(name)
+}

@@ -1,6 +1,6 @@
-"""Literal outputs of every family, with the message they stand for. Written by hand from the formats' descriptions.
+"""What is peculiar to a family: literal outputs, each with the message it stands for, written from its description.
 
-A sample holds in both vocabularies, with the family's markers as ids and as plain text, unless `only` says otherwise.
+What every family has to show alike is in `cases.py`, which makes the same kind of sample from a family's parts.
 """
 
 from __future__ import annotations
@@ -33,14 +33,20 @@ TOOLS = [
 
 @dataclass(frozen=True)
 class Sample:
-    """id: what it shows. calls: (name, arguments). cut: a call that an eager stream shows and no whole result has."""
+    """An output, and the message that it stands for.
+
+    raw: text between ⟪ and ⟫ is encoded as ordinary tokens, whatever tokens the vocabulary has.
+    calls: (name, arguments) of the whole ones. cut: one that an eager stream shows and no whole result has.
+    only: "ids" or "text", where the sample does not hold in both vocabularies. ids: of the calls, where that matters.
+    tokens: markers that a model of the family has as one token each; None: those of its declaration.
+    """
 
     id: str
     tool: str | None
     reasoning: str | None
     raw: str
-    content: str | None = None
-    thought: str | None = None
+    content: str = ""
+    thought: str = ""
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     cut: bool = False
     finish: str = "stop"
@@ -48,6 +54,14 @@ class Sample:
     only: str = ""
     ids: tuple[str | None, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
+    tokens: tuple[str, ...] | None = None
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """Markers as ids, as text, or both. As text, a marker that is quoted as text would be the marker itself."""
+        if self.only:
+            return (self.only,)
+        return (*(("ids",) if self.tokens != () else ()), *(("text",) if "⟪" not in self.raw else ()))
 
 
 def _both(*names: str) -> Any:

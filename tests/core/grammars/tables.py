@@ -267,11 +267,10 @@ def families() -> str:
 
 
 def _matrix(names: tuple[str, ...], numbers: tuple[int, ...]) -> list[str]:
-    written = {(case.name, case.number) for case in SAMPLES}
     rows = ["| name | " + " | ".join(map(str, numbers)) + " |", "|---|" + "---|" * len(numbers)]
     notes = list(dict.fromkeys(MISSING.values()))
     for name in names:
-        cells = ["sample" if (name, n) in written else f"({'abcdef'[notes.index(MISSING[name, n])]})" for n in numbers]
+        cells = ["sample" if (name, n) in SAMPLES else f"({'abcdef'[notes.index(MISSING[name, n])]})" for n in numbers]
         rows.append(f"| `{name}` | " + " | ".join(cells) + " |")
     return rows
 
