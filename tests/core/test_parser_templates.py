@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.core.grammars.test_families import smollm2
 from tests.core.harness import parser_for, run, strict
 from tests.core.parser_templates import FORMATS, IM, Format
+from tests.core.support import smollm2
 from tests.core.templates import Turn
 from tests.core.test_conformance import same_json
 from tests.core.test_templates import MARKERS, Message, from_corpus, made_up
