@@ -11,11 +11,10 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.core.harness import parser_for, run, strict
+from tests.core.harness import parser_for, run, same_json, strict
 from tests.core.parser_templates import FORMATS, IM, Format
 from tests.core.support import smollm2
 from tests.core.templates import Turn
-from tests.core.test_conformance import same_json
 from tests.core.test_templates import MARKERS, Message, from_corpus, made_up
 from worker.core.vocabulary import Vocabulary
 
