@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from typing import Any, ClassVar
+from urllib.parse import parse_qs, urlsplit
 
 import hiredis
 from redis.asyncio import Connection, ConnectionPool
@@ -82,7 +83,13 @@ class _Connection(Connection):
 
 
 def connect(url: str, *, max_connections: int | None = None) -> Redis:
-    """A client with a pool of its own. Raises ValueError for a malformed URL; does not connect yet."""
+    """A client with a pool of its own. Raises ValueError for a malformed URL; does not connect yet.
+
+    `rediss://`: the certificate has to be one for the URL's host, unless the URL says `ssl_check_hostname=false` or
+    asks for no certificate at all.
+    """
+    parts = urlsplit(url)
+    checked = parts.scheme == "rediss" and parse_qs(parts.query).get("ssl_cert_reqs") != ["none"]
     pool = ConnectionPool.from_url(
         url,
         connection_class=_Connection,  # unless the URL asks for TLS or a Unix socket
@@ -91,6 +98,7 @@ def connect(url: str, *, max_connections: int | None = None) -> Redis:
         socket_connect_timeout=SOCKET_TIMEOUT_S,
         socket_keepalive=True,
         max_connections=max_connections or 2**31,
+        **({"ssl_check_hostname": True} if checked else {}),
     )
     return Redis.from_pool(pool)
 

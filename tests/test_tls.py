@@ -14,6 +14,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from producer.connection import NotSetUp
 from producer.publish import Producer
 from producer.read import Reader
 from tests.chaos.conftest import Fields, undisturbed_replies
@@ -112,6 +113,15 @@ async def test_a_certificate_of_another_authority_is_refused(
 ) -> None:
     with pytest.raises((ssl.SSLError, RedisConnectionError), match="certificate verify failed"):
         await end.connect(tls_server.url("other"))
+
+
+@pytest.mark.parametrize("end", [Producer, Reader], ids=["producer", "reader"])
+async def test_a_certificate_for_another_host_is_refused(tls_server: TlsServer, end: type[Producer | Reader]) -> None:
+    url = tls_server.url().replace("localhost", "127.0.0.1")
+    with pytest.raises((ssl.SSLError, RedisConnectionError), match=r"certificate is not valid for '127\.0\.0\.1'"):
+        await end.connect(url)
+    with pytest.raises(NotSetUp):  # it connects, and finds no derender
+        await end.connect(url + "&ssl_check_hostname=false", prefix="nobodys", wait_s=0)
 
 
 async def test_a_server_that_speaks_tls_only_has_no_plain_port(tls_server: TlsServer) -> None:

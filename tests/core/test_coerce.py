@@ -101,6 +101,9 @@ def test_parameter_of_a_tool() -> None:
     assert parameter_types(None, "n") == UNKNOWN
 
 
-@pytest.mark.parametrize(("text", "expected"), [(" 5 ", "5"), ("five", '"five"'), ('"a"', '"a"'), ("NaN", '"NaN"')])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [(" 5 ", "5"), ("five", '"five"'), ('"a"', '"a"'), ("NaN", '"NaN"'), ("{}\u2028", '"{}\u2028"')],
+)
 def test_json_or_string(text: str, expected: str) -> None:
     assert json_or_string(text) == expected

@@ -55,8 +55,9 @@ def test_our_own_fault_is_answered_and_kept(session: Session) -> None:
 def test_a_call_that_shares_its_id_leaves_the_open_request_alone(run: Run) -> None:
     run(open=context())
     before = run.open
-    assert run(call=CALL, reply_to="gw").open == before
-    run(call=b"{}", reply_to="gw")
+    for body in (CALL, b"{}"):
+        outcome = run(call=body, reply_to="gw")
+        assert (outcome.private, outcome.open, outcome.closed) == (True, None, None)
     assert run.open == before
 
 

@@ -264,17 +264,18 @@ def test_a_reported_string_is_cut_from_a_whole_response() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "asked", "reasoning", "content", "found"),
+    ("text", "asked", "finish", "reasoning", "content", "found"),
     [
-        pytest.param("<think>aEND</think>bENDc", {}, "aEND", "b", "END", id="reasoning-is-not-searched"),
-        pytest.param("aENDbENDc", {"min_tokens": 4}, "", "aENDb", "END", id="not-before-min-tokens"),
-        pytest.param("aEN<tool_c", {}, "", "aEN<tool_c", None, id="two-that-hold"),
-        pytest.param("aEN<tool_c", {"stop": "N<tool_c"}, "", "aE", "N<tool_c", id="what-the-parser-held-to-the-end"),
+        pytest.param("<think>aEND</think>bENDc", {}, "length", "aEND", "b", "END", id="reasoning-is-not-searched"),
+        pytest.param("aENDbENDc", {"min_tokens": 4}, "length", "", "aENDb", "END", id="not-before-min-tokens"),
+        pytest.param("aEN<tool_c", {}, "stop", "", "aEN<tool_c", None, id="two-that-hold"),
+        pytest.param("aEN<tool_c", {}, "length", "", "aEN", None, id="two-that-hold-cut-in-a-marker"),
+        pytest.param("aEN<tool_c", {"stop": "N<tool_c"}, "stop", "", "aE", "N<tool_c", id="held-to-the-end"),
     ],
 )
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
 def test_stop_strings_in_content_alone(
-    text: str, asked: dict[str, Any], reasoning: str, content: str, found: str | None, size: int
+    text: str, asked: dict[str, Any], finish: str, reasoning: str, content: str, found: str | None, size: int
 ) -> None:
     """`--stop-scope content`: the same wherever chunks end."""
     parsers = {
@@ -292,12 +293,12 @@ def test_stop_strings_in_content_alone(
     )
     all_ids = ids(text)
     chunks = [chunk(all_ids[at : at + size]) for at in range(0, len(all_ids), size)]
-    answers, state = run(request, [*chunks, chunk([], "length")])
+    answers, state = run(request, [*chunks, chunk([], finish)])
     deltas = [one(answer).delta for answer in answers if answer.choices]
     assert "".join(delta.reasoning or "" for delta in deltas) == reasoning
     assert "".join(delta.content or "" for delta in deltas) == content
     last = [one(answer) for answer in answers if answer.choices][-1]
-    assert (last.finish_reason, last.stop_reason) == ("stop" if found else "length", found)
+    assert (last.finish_reason, last.stop_reason) == ("stop" if found else finish, found)
     assert state is not None
     assert state.tokens == len(all_ids)
 

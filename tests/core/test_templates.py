@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ WORDS = [
 ]  # fmt: skip
 MARKERS = ["<tool_call>", "</think>", "<think>", "<function="]
 """In prose these are what they look like; in a value they are text."""
-NO_TEXT = re.compile(r"(?m)^(?:<parameter=x>|</function>)|\Anull\Z")
+NO_TEXT = re.compile(r"(?m)^(?:<parameter=x>|</function>)|\A\s*null\s*\Z")
 """As a tagged value this is markup, and the null."""
 SCHEMA: dict[str, Any] = {
     "text": {"type": "string"},
@@ -50,11 +51,11 @@ def prose(source: random.Random, words: list[str]) -> str:
     return "".join(source.choice(words) for _ in range(source.randint(1, 8)))
 
 
-def value(source: random.Random, type_: str, depth: int = 0) -> Any:
+def value(source: random.Random, type_: str, words: list[str], depth: int = 0) -> Any:
     inner = ["string", "integer", "number", "boolean", "null", *(["array", "object"] if depth < 2 else [])]
     match type_:
         case "string":
-            return prose(source, WORDS + MARKERS)
+            return prose(source, words)
         case "integer":
             return source.choice([0, -1, 7, 2**53, 10**25])
         case "number":
@@ -62,14 +63,16 @@ def value(source: random.Random, type_: str, depth: int = 0) -> Any:
         case "boolean":
             return source.random() < 0.5
         case "array":
-            return [value(source, source.choice(inner), depth + 1) for _ in range(source.randint(0, 3))]
+            return [value(source, source.choice(inner), words, depth + 1) for _ in range(source.randint(0, 3))]
         case "object":
             keys = source.sample(["k", "two words", "a-b", "x.y", "é"], source.randint(0, 3))
-            return {key: value(source, source.choice(inner), depth + 1) for key in keys}
+            return {key: value(source, source.choice(inner), words, depth + 1) for key in keys}
     return None
 
 
-def made_up(seed: int) -> Message:
+def made_up(seed: int, said: Sequence[str] = (), valued: Sequence[str] = MARKERS) -> Message:
+    """said, valued: words for prose and for values, besides those for both."""
+    in_prose, in_values = [*WORDS, *said], [*WORDS, *valued]
     source = random.Random(seed)
     calls = []
     for _ in range(source.choice([0, 1, 1, 2, 3])):
@@ -78,13 +81,13 @@ def made_up(seed: int) -> Message:
             types = schema.get("type") or [one["type"] for one in schema["anyOf"]]
             type_ = types if isinstance(types, str) else source.choice(types)
             if source.random() < 0.4:
-                args[key] = value(source, type_)
+                args[key] = value(source, type_, in_values)
         for key in ("text", "either"):
             if isinstance(args.get(key), str) and NO_TEXT.search(args[key]):
                 del args[key]
         calls.append((source.choice(NAMES), args))
-    thought = prose(source, WORDS).strip() if source.random() < 0.6 else ""
-    content = prose(source, WORDS).strip() if source.random() < 0.6 else ""
+    thought = prose(source, in_prose).strip() if source.random() < 0.6 else ""
+    content = prose(source, in_prose).strip() if source.random() < 0.6 else ""
     return Turn(thought or None, content, calls), TOOLS
 
 

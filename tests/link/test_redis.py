@@ -42,6 +42,21 @@ def test_a_malformed_url_is_an_error() -> None:
         link.connect("http://localhost")
 
 
+@pytest.mark.parametrize(
+    ("url", "checked"),
+    [
+        ("rediss://host", True),
+        ("rediss://host/0?ssl_ca_certs=ca.crt", True),
+        ("rediss://host?ssl_check_hostname=false", False),
+        ("rediss://host?ssl_cert_reqs=none", None),
+        ("redis://host", None),
+        ("unix:///socket", None),
+    ],
+)
+def test_the_host_name_of_a_certificate_is_checked(url: str, checked: bool | None) -> None:
+    assert connect(url).connection_pool.connection_kwargs.get("ssl_check_hostname") is checked
+
+
 @pytest.mark.redis
 @pytest.mark.parametrize("write", ["return redis.call('SET', KEYS[1], '1')", None], ids=["in a script", "a command"])
 async def test_a_redis_that_takes_no_writes_is_waited_for(refusing: Redis, write: str | None) -> None:

@@ -202,6 +202,6 @@ def convert(text: str, types: int) -> str:
 
 
 def json_or_string(text: str) -> str:
-    """The text itself if it is JSON, else a JSON string of it."""
-    stripped = text.strip()
+    """The text itself if it is JSON, which has four kinds of whitespace, else a JSON string of it."""
+    stripped = text.strip(" \t\n\r")
     return stripped if json_kind(stripped) else dump(text)

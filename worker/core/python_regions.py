@@ -30,10 +30,10 @@ _ESCAPE = 16
 _QUOTES = {1: "'", 2: '"', 3: "'''", 4: '"""'}
 _MODES = {quote: mode for mode, quote in _QUOTES.items()}
 # Names of tools and parameters may have hyphens, which no Python name has.
-_NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*\Z")
+_NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*\Z")
 _NAME_BEGIN = re.compile(r"[\w.-]+\Z")
-_KEYWORD = re.compile(r"[ \t\r\n]*([A-Za-z_][\w-]*)[ \t\r\n]*=(?!=)")
-_KEYWORD_BEGIN = re.compile(r"[A-Za-z_][\w-]*[ \t\r\n]*=?\Z")
+_KEYWORD = re.compile(r"[ \t\r\n]*([^\W\d][\w-]*)[ \t\r\n]*=(?!=)")
+_KEYWORD_BEGIN = re.compile(r"[^\W\d][\w-]*[ \t\r\n]*=?\Z")
 _VALUE_STOP = re.compile(r"""['"()\[\]{},]""")
 _STRING_STOP = {"'": re.compile(r"[\\\n']"), '"': re.compile(r'[\\\n"]')}
 _CLOSER = {"(": ")", "[": "]", "{": "}"}

@@ -313,6 +313,8 @@ SAMPLES: list[Sample] = [
     *python("hyphens-in-an-offered-name", "[get-it(two-words=1), get-it()]",
             calls=[("get-it", {"two-words": 1}), ("get-it", {})]),
     *python("hyphens-in-another-name", "[get-this(a=1)]", content="[get-this(a=1)]"),
+    *python("names-in-other-scripts", "[ändern(城市='x', é=1), now()]",
+            calls=[("ändern", {"城市": "x", "é": 1}), ("now", {})]),
     *python("cut", "[now(), note(text='a", calls=[("now", {})], cut=True, finish="length"),
     *python("cut-in-keyword", "[now(), note(te", calls=[("now", {})], cut=True, finish="length"),
     *python("cut-before-decided", "[note(te", finish="length"),
@@ -509,6 +511,23 @@ SAMPLES: list[Sample] = [
     Sample("muse-typing", "muse", None, ' to=t<|message|><atem:function_calls><atem:invoke x="1" name="note"><atem:parameter '
            'name="text">5</atem:parameter><atem:parameter name="other" y="2">[5]</atem:parameter></atem:invoke>'
            "</atem:function_calls><|eot|>", calls=[("note", {"text": "5", "other": [5]})], prompt="<|start|>assistant"),
+    Sample("muse-key-of-two-words", "muse", None, ' to=t<|message|><atem:function_calls><atem:invoke name="note"><atem:parameter '
+           'a="1" name="two words" b="2">x</atem:parameter></atem:invoke></atem:function_calls><|eot|>',
+           calls=[("note", {"two words": "x"})], prompt="<|start|>assistant"),
+    Sample("muse-key-with-apostrophe", "muse", None, " to=t<|message|><atem:function_calls><atem:invoke name='note'>"
+           """<atem:parameter name="it's">x</atem:parameter></atem:invoke></atem:function_calls><|eot|>""",
+           calls=[("note", {"it's": "x"})], prompt="<|start|>assistant"),
+    Sample("minimax-key-with-apostrophe", "minimax_m2", None, "<minimax:tool_call><invoke name='note'>"
+           """<parameter name="it's">x</parameter><parameter name='text'>y</parameter></invoke></minimax:tool_call>""",
+           calls=[("note", {"it's": "x", "text": "y"})]),
+    Sample("dsml-key-with-apostrophe", "deepseek_v4", None, '<｜DSML｜tool_calls><｜DSML｜invoke name="note">'
+           """<｜DSML｜parameter name="it's" string="false">1</｜DSML｜parameter></｜DSML｜invoke></｜DSML｜tool_calls>""",
+           calls=[("note", {"it's": 1})]),
+    Sample("step3-key-with-apostrophe", "step3", None, '<｜tool_calls_begin｜><steptml:invoke name="note">'
+           """<steptml:parameter name="it's">x</steptml:parameter></steptml:invoke><｜tool_calls_end｜>""",
+           calls=[("note", {"it's": "x"})]),
+    Sample("minicpm5-key-with-apostrophe", "minicpm5", None,
+           """<function name="note"><param name="it's">x</param></function>""", calls=[("note", {"it's": "x"})]),
     Sample("glimmer-typing", "muse_glimmer", None, ' to=t<|message|><atem:function_calls><atem:invoke name="note"><atem:parameter '
            'name="text">5</atem:parameter></atem:invoke></atem:function_calls><|eot|>', calls=[("note", {"text": 5})],
            prompt="<|start|>assistant"),

@@ -55,7 +55,7 @@ def _dsml(source: str, sections: tuple[str, ...], word: str) -> Tools:
             open=f"<｜DSML｜{word}parameter",
             until=">",
             close=f"</｜DSML｜{word}parameter>",
-            pattern=r"""\s*name=["']?(?P<key>[^"'>]*?)["']?(?:\s+string=["']?(?P<type>true|false)["']?)?\s*""",
+            pattern=r"""\s*name=["']?(?P<key>(?:[^"'>]|\b["']\b)*?)["']?(?:\s+string=["']?(?P<type>true|false)["']?)?\s*""",
             typing="attribute",
             untyped="json",
             json_body=True,

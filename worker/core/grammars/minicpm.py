@@ -18,7 +18,7 @@ TOOLS = Tools(
         open="<param name=",
         until=">",
         close="</param>",
-        pattern=r"""\s*["']?(?P<key>[^"'>]*?)["']?\s*""",
+        pattern=r"""\s*["']?(?P<key>(?:[^"'>]|\b["']\b)*?)["']?\s*""",
         trim="strip",
         xml=True,
     ),

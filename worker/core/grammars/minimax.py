@@ -18,7 +18,7 @@ TOOLS = Tools(
         open="<parameter name=",
         until=">",
         close="</parameter>",
-        pattern=r"""\s*["']?(?P<key>[^"'>]*?)["']?\s*""",
+        pattern=r"""\s*["']?(?P<key>(?:[^"'>]|\b["']\b)*?)["']?\s*""",
     ),
 )
 

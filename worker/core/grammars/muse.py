@@ -11,7 +11,7 @@ _PARAMS = Params(
     open="<atem:parameter",
     until=">",
     close="</atem:parameter>",
-    pattern=r""".*?\bname=["']?(?P<key>[^"'>]*?)["']?(?:\s.*)?""",
+    pattern=r""".*?\bname=(?P<quote>["']?)(?P<key>(?:[^"'>]|\b["']\b)*?)(?P=quote)(?:\s.*)?""",
     untyped="json",
 )
 
@@ -21,7 +21,7 @@ _TOOLS = Tools(
     section_close="</atem:function_calls>",
     call=("<atem:invoke",),
     close="</atem:invoke>",
-    header=Header(until=(">",), pattern=r""".*?\bname=["']?(?P<name>[^"'>]*?)["']?(?:\s.*)?"""),
+    header=Header(until=(">",), pattern=r""".*?\bname=(?P<quote>["']?)(?P<name>[^"'>]*?)(?P=quote)(?:\s.*)?"""),
     arguments=_PARAMS,
 )
 

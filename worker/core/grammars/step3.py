@@ -19,7 +19,7 @@ TOOLS = Tools(
         open="<steptml:parameter name=",
         until=">",
         close="</steptml:parameter>",
-        pattern=r"""\s*["']?(?P<key>[^"'>]*?)["']?\s*""",
+        pattern=r"""\s*["']?(?P<key>(?:[^"'>]|\b["']\b)*?)["']?\s*""",
         trim="strip",
     ),
     atoms=("<｜tool_call_begin｜>", "<｜tool_call_end｜>", "<｜tool_sep｜>"),
