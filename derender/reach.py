@@ -59,7 +59,7 @@ def reaching(url: str, role: str) -> Iterator[None]:
     except LoginError as error:
         raise CommandError(f"Redis at {where} refuses the login: {error}") from None
     except FULL as error:
-        raise CommandError(f"Redis at {where} is full: {error}; {ROOM}") from None
+        raise CommandError(f"Redis at {where} is full: {str(error).rstrip('.')}; {ROOM}") from None
     except UNREACHABLE as error:
         if isinstance(error, OSError) and error.errno in NO_ROOM:
             raise  # of our own output too, or of the file that is written
@@ -72,5 +72,5 @@ def reaching(url: str, role: str) -> Iterator[None]:
         raise CommandError(f"Redis at {where} refuses us: {error}") from None
     except (ConfigError, PublishError) as error:
         if isinstance(error.__cause__, FULL):
-            raise CommandError(f"Redis at {where} is full: {error}; {ROOM}") from None
+            raise CommandError(f"Redis at {where} is full: {str(error).rstrip('.')}; {ROOM}") from None
         raise CommandError(str(error)) from None

@@ -199,6 +199,7 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
     """What to append to the message about a name that is not known; nothing where none is near."""
     names, given = list(known), given.lower()
     near = [name for name in names if given in name] if len(given) > 1 else []
+    near += [name for name in names if len(name) > 3 and name in given]
     near += difflib.get_close_matches(given, names, n=MAX_MEANT, cutoff=NEAR)
     near = list(dict.fromkeys(near))[:MAX_MEANT]
     return f" (did you mean {' or '.join(near)}?)" if near else ""
