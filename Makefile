@@ -71,7 +71,7 @@ valgrind:
 	@command -v valgrind >/dev/null || { $(call apt_install,valgrind); } \
 		|| echo "valgrind is missing: the test that counts instructions is skipped" >&2
 
-browser:
+browser: ## Debian's chromium, for the tests in a browser
 	@command -v chromium >/dev/null || { $(call apt_install,chromium); } \
 		|| echo "chromium is missing: the tests in a browser are skipped" >&2
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -44,6 +45,9 @@ EXTRAS = {
 }
 """Module -> the extra that brings it. What a verb needs beyond the base, it imports when it runs."""
 
+NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+"""What the system says of a file that cannot grow, and of nothing else: never of a connection or of what is read."""
+
 
 class Verb(Protocol):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
@@ -69,15 +73,27 @@ def usage() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the verb; the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         try:
-            return _run(list(sys.argv[1:] if argv is None else argv))
+            return _run(arguments)
         finally:
             sys.stdout.flush()  # here, where a pipe that nobody reads any more is no traceback
     except BrokenPipeError:
-        # Whoever read our output has what it wanted; what is left to say at exit goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()  # whoever read it has what it wanted
         return 141
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        _discard_output()
+        name = " ".join(["derender", *(word for word in arguments[:1] if word in VERBS)])
+        sys.stderr.write(f"{name}: cannot write the output: {error.strerror}\n")
+        return 1
+
+
+def _discard_output() -> None:
+    """What is left to say at exit goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(arguments: list[str]) -> int:
@@ -100,7 +116,8 @@ def _run(arguments: list[str]) -> int:
         module = (error.name or "").partition(".")[0]
         if module not in EXTRAS:
             raise
-        sys.stderr.write(f"derender {name}: {module} is missing: install derender[{EXTRAS[module]}]\n")
+        missing = f"{module} is missing, of the extra {EXTRAS[module]}"
+        sys.stderr.write(f"derender {name}: {missing}: pip install -e '.[{EXTRAS[module]}]' in the checkout\n")
         return 1
     except SettingsError as error:
         sys.stderr.write(f"derender {name}: {error}\n")

@@ -12,12 +12,17 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from derender.reach import reaching
+from derender.reach import reaching, set_up
 from gateway.settings import BridgeSettings
 from link.process import set_up_logging
 from producer.generate import GenerateQueue
 from producer.publish import Producer
 from worker.settings import RedisSettings, SettingsError, add_options, check_log_level, load, log_level_option, option
+
+WAIT_S = 30.0
+"""For a first worker."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -56,8 +61,9 @@ async def _bridge(settings: BridgeOptions) -> None:
     from gateway.bridge import Bridge, engine_client
 
     with reaching(settings.redis_url, "bridge"):
+        await set_up(settings.redis_url, settings.key_prefix, wait_s=WAIT_S, say=logger.warning)
         producer = await Producer.connect(
-            settings.redis_url, prefix=settings.key_prefix, wait_s=30.0, max_backlog=settings.max_backlog
+            settings.redis_url, prefix=settings.key_prefix, max_backlog=settings.max_backlog
         )
     async with producer, engine_client(settings) as client:
         queue = GenerateQueue(

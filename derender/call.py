@@ -16,11 +16,12 @@ from typing import BinaryIO, TextIO
 
 import msgspec
 
-from derender.__main__ import CommandError
+from derender.__main__ import NO_ROOM, CommandError
+from derender.words import count
 from schemas.openai import ErrorBody, ErrorInfo
 from worker.config import load_models_of
 from worker.core.calls import ENDPOINTS, Models, derender_call
-from worker.core.errors import RequestError
+from worker.core.errors import RequestError, SchemaError
 from worker.core.model import Limits
 from worker.settings import ModelSettings, SettingsError, add_options, option
 
@@ -60,14 +61,17 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
         served = ServedModels(models)
         if len(models) == 1:
             served.preload()
-        answer_files(args.files, sys.stdout.buffer, sys.stderr, served.now, settings.endpoint)
+        errors = answer_files(args.files, sys.stdout.buffer, sys.stderr, served.now, settings.endpoint)
     except TokenizerError as error:
         raise CommandError(str(error)) from None
-    return 0
+    return 1 if errors else 0
 
 
-def answer_files(files: Sequence[str], out: BinaryIO, report: TextIO, models: Models, endpoint: str | None) -> None:
-    """Answer every line of the files, in order. Raises CommandError when a file cannot be read."""
+def answer_files(files: Sequence[str], out: BinaryIO, report: TextIO, models: Models, endpoint: str | None) -> int:
+    """Answer every line of the files, in order; how many of the answers are errors.
+
+    Raises CommandError when a file cannot be read, OSError of NO_ROOM when the answers cannot be written.
+    """
     progress = Progress(report)
     for name in files:
         try:
@@ -79,8 +83,11 @@ def answer_files(files: Sequence[str], out: BinaryIO, report: TextIO, models: Mo
         except BrokenPipeError:
             raise
         except OSError as error:
+            if error.errno in NO_ROOM:
+                raise  # of the output
             raise CommandError(f"{name}: {error.strerror or error}") from None
     progress.end()
+    return progress.errors
 
 
 def answer_lines(
@@ -98,6 +105,8 @@ def answer_lines(
 def answer_line(models: Models, line: bytes, endpoint: str | None, *, now: Callable[[], float]) -> tuple[bytes, bool]:
     """The answer without its newline, and whether it is an error object."""
     try:
+        if not line.strip():
+            raise SchemaError("the line is blank")
         return derender_call(models, line, created=int(now()), default_endpoint=endpoint), False
     except RequestError as error:
         return _encode(error.body()), True
@@ -137,4 +146,4 @@ class Progress:
         self.out.write(f"{start}{self} in {self.now() - self.started:.1f} s\n")
 
     def __str__(self) -> str:
-        return f"derender call: {self.answers} answers, {self.errors} of them errors"
+        return f"derender call: {count(self.answers, 'answer')}, {count(self.errors, 'error')}"

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from derender.words import count
 from gateway.snapshot import Snapshot
 from producer.read import Reply
 
@@ -85,9 +86,10 @@ def report(expected: Run, found: Run, out: TextIO) -> int:
             out.write(f"{request_id}: {line}\n")
         shown += len(lines)
     if shown > MAX_SHOWN:
-        out.write(f"… and {shown - MAX_SHOWN} more differences\n")
+        out.write(f"… and {count(shown - MAX_SHOWN, 'more difference')}\n")
     total = len({**expected, **found})
-    out.write(f"{total - wrong} of {total} requests answer as in the earlier run\n")
+    answer = count(total, "request answers", "requests answer")
+    out.write(f"{total - wrong} of {answer} as in the earlier run\n")
     return wrong
 
 
@@ -102,7 +104,7 @@ def differences(expected: Sequence[Answer] | None, found: Sequence[Answer] | Non
         for path, old, new in _fields(before, now):
             yield f"reply {number}, {path}: expected {_shown(old)}, found {_shown(new)}"
     if len(expected) != len(found):
-        yield f"{len(expected)} replies expected, {len(found)} found"
+        yield f"{count(len(expected), 'reply', 'replies')} expected, {len(found)} found"
     before, now = _message(expected), _message(found)
     if before is None or now is None:
         return

@@ -15,13 +15,12 @@ from derender.replay import (
     DATA,
     DEMO_RECORDING,
     DEMO_TOKENIZER,
-    ReplaySettings,
+    add_replay_options,
     load_recording,
     load_replay,
     replay_and_follow,
 )
 from producer.replay import request_ids
-from worker.settings import add_options
 
 DEMO_SPEED = 20.0
 OWN: dict[str, Any] = {"follow": True, "save_replies": None, "expect": None}
@@ -29,7 +28,7 @@ OWN: dict[str, Any] = {"follow": True, "save_replies": None, "expect": None}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, ReplaySettings, without=frozenset(OWN))
+    add_replay_options(parser, without=frozenset(OWN))
 
 
 def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:

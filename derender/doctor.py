@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from derender.reach import needed
+from derender.words import count
 from link.redis import UNREACHABLE, LoginError, NoPermissionError, Redis, RedisError, ResponseError, connect
 from producer.connection import ConfigError
 from producer.survey import CONFIG, INFO, WORKERS, Survey, look
@@ -31,7 +32,7 @@ SLOW_MS = 10_000
 """An entry that waits longer than this while its partition has an owner."""
 
 FULL = 0.8
-"""Part of maxmemory from which on a warning is due: at the top, publishing is refused."""
+"""Part of maxmemory from which on a warning is due: above it, publishing is refused."""
 
 REFUSALS = ("permission", "can't run this command")
 """Words of Redis for what an ACL refuses, outside scripts and inside."""
@@ -131,13 +132,19 @@ def server(info: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding("ok", f"Redis {version}")
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
-        advice = "CONFIG SET maxmemory-policy noeviction: an evicted key is a lost stream; a refused write is only late"
+        why = "an evicted key is a lost stream, a refused write an error that is seen"
+        advice = f"CONFIG SET maxmemory-policy noeviction: {why}"
         yield Finding("fail", f"maxmemory-policy is {policy}", advice)
     used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     if not limit:
         yield Finding(
-            "warn", "maxmemory is not set", "set it below the host's memory, so that producers wait before Redis dies"
+            "warn",
+            "maxmemory is not set",
+            "set it below the host's memory: better a refused producer than a dead Redis",
         )
+    elif used > limit and policy == "noeviction":
+        advice = "raise maxmemory now; then shorten --reply-ttl-s, so that answers go sooner"
+        yield Finding("fail", f"memory is {100 * used // limit} % full: nobody can publish", advice)
     elif used > FULL * limit:
         yield Finding("warn", f"memory is {100 * used // limit} % full", "shorten --reply-ttl-s, or raise maxmemory")
     else:
@@ -235,21 +242,22 @@ def hidden(survey: Survey) -> Iterator[Finding]:
 
 
 def database(survey: Survey, settings: DoctorSettings, names: Keys) -> Iterator[Finding]:
-    count = len(survey.partitions)
+    number = len(survey.partitions)
     if CONFIG in survey.hidden:
         return
-    if not count:
+    if not number:
         advice = "nothing to do: the first worker sets the number of partitions"
         yield Finding("warn", f"{names.config} is not set", advice)
         return
     if survey.wire_version != keys.WIRE_VERSION:
         advice = "use the release that set up this database, or another --key-prefix"
         yield Finding("fail", f"wire version {survey.wire_version}, this release speaks {keys.WIRE_VERSION}", advice)
-    if settings.partitions not in (None, count):
-        advice = f"leave --partitions out, or use another --key-prefix: the {count} are fixed"
-        yield Finding("fail", f"{count} partitions, but --partitions says {settings.partitions}", advice)
+    if settings.partitions not in (None, number):
+        advice = f"leave --partitions out, or use another --key-prefix: {number} {'is' if number == 1 else 'are'} fixed"
+        what = f"{count(number, 'partition')}, but --partitions says {settings.partitions}"
+        yield Finding("fail", what, advice)
     else:
-        yield Finding("ok", f"{count} partitions")
+        yield Finding("ok", count(number, "partition"))
 
 
 async def _last_dead(redis: Redis, names: Keys, survey: Survey) -> str:
@@ -269,19 +277,21 @@ def workers(survey: Survey, last_dead: str) -> Iterator[Finding]:
     elif not survey.members:
         waiting = sum(one.lag for one in survey.partitions)
         level: Level = "fail" if waiting else "warn"
-        yield Finding(level, f"no worker lives, {waiting} entries wait", "start one: derender worker --config FILE")
+        what = f"no worker lives, {count(waiting, 'entry waits', 'entries wait')}"
+        yield Finding(level, what, "start one: derender worker --config FILE")
     else:
-        yield Finding("ok", f"{len(survey.members)} {'worker lives' if len(survey.members) == 1 else 'workers live'}")
+        yield Finding("ok", count(len(survey.members), "worker lives", "workers live"))
     versions = sorted({worker.version for worker in survey.workers})
     if len(versions) > 1:
         yield Finding("warn", f"workers of several releases: {', '.join(versions)}", "finish the rolling upgrade")
     for queue, number in sorted(Counter(bridge.queue for bridge in survey.bridges).items()):
-        lives = "bridge lives" if number == 1 else "bridges live"
-        yield Finding("ok", f"{number} {lives}, {f'queue {queue}' if queue else 'default queue'}")
+        lives = count(number, "bridge lives", "bridges live")
+        yield Finding("ok", f"{lives}, {f'queue {queue}' if queue else 'default queue'}")
     orphans = [one.number for one in survey.partitions if one.owner is None]
     if orphans and survey.members:
         advice = "wait a few seconds; if it stays so, the workers' logs say why they do not take them"
-        yield Finding("warn", f"partitions without an owner: {', '.join(map(str, orphans))}", advice)
+        which = count(len(orphans), "partition").partition(" ")[2]
+        yield Finding("warn", f"{which} without an owner: {', '.join(map(str, orphans))}", advice)
     slow = [
         one.number
         for one in survey.partitions
@@ -289,9 +299,12 @@ def workers(survey: Survey, last_dead: str) -> Iterator[Finding]:
     ]
     if slow:
         numbers = ", ".join(map(str, slow))
-        yield Finding("warn", f"entries wait more than {SLOW_MS // 1000} s in partitions {numbers}", "add workers")
+        which = count(len(slow), "partition").partition(" ")[2]
+        yield Finding("warn", f"entries wait more than {SLOW_MS // 1000} s in {which} {numbers}", "add workers")
     if dead := sum(one.dead for one in survey.partitions):
-        yield Finding("warn", f"{dead} dead letters, the newest: {last_dead}", "see docs/operator.md, Dead letters")
+        yield Finding(
+            "warn", f"{count(dead, 'dead letter')}, the newest: {last_dead}", "see docs/operator.md, Dead letters"
+        )
 
 
 # --- models ----------------------------------------------------------------------------------------------------------

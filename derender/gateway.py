@@ -8,12 +8,9 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from derender.reach import reaching
+from derender.reach import reaching, set_up
 from gateway.settings import GatewaySettings
 from link.process import set_up_logging
-from link.redis import connect
-from producer.connection import NotSetUp, read_partitions
-from schemas.keys import Keys
 from worker.settings import RedisSettings, SettingsError, add_options, check_log_level, load, log_level_option
 
 logger = logging.getLogger(__name__)
@@ -52,13 +49,5 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 async def _wait_for_workers(settings: GatewayOptions) -> None:
     """A first worker says how many partitions there are; to wait here gives an error of one line."""
-    redis = connect(settings.redis_url)
-    try:
-        with reaching(settings.redis_url, "gateway"):
-            try:
-                await read_partitions(redis, Keys(settings.key_prefix), wait_s=0.0)
-            except NotSetUp as error:
-                logger.warning("%s; waiting up to %.0f s for one", error, WAIT_S)
-                await read_partitions(redis, Keys(settings.key_prefix), wait_s=WAIT_S)
-    finally:
-        await redis.aclose()
+    with reaching(settings.redis_url, "gateway"):
+        await set_up(settings.redis_url, settings.key_prefix, wait_s=WAIT_S, say=logger.warning)

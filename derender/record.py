@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from derender.__main__ import CommandError
 from derender.reach import reaching
+from derender.words import count
 from link.redis import connect
 from producer.connection import read_partitions
 from producer.record import Recorder
@@ -24,6 +26,7 @@ class RecordSettings(RedisSettings):
 
     seconds: float | None = option(None, "end after so many seconds; default: when it is interrupted")
     requests: int | None = option(None, "end after so many complete requests")
+    overwrite: bool = option(False, "replace the file where there is one; it is kept when nothing was recorded")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -40,11 +43,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
     settings = load(RecordSettings, vars(args), environ)
+    path = Path(args.recording)
+    if path.exists() and not (settings.overwrite and path.is_file()):
+        advice = "name another file, or give --overwrite" if path.is_file() else "it is no file that could be replaced"
+        raise CommandError(f"{path} exists: {advice}")
     # Where Redis goes away, what was recorded before is gone with its file: a recording with a hole would look whole.
     with reaching(settings.redis_url, "operator"):
-        recorder = asyncio.run(_record(settings, Path(args.recording)))
+        recorder = asyncio.run(_record(settings, path))
     lost = ", ".join(f"{number} {why}" for why, number in sorted(recorder.lost.items()))
-    sys.stdout.write(f"{recorder.complete} requests recorded; left out: {lost or 'none'}\n")
+    sys.stdout.write(f"{count(recorder.complete, 'request')} recorded; left out: {lost or 'none'}\n")
+    if not recorder.complete:
+        raise CommandError(f"nothing to keep: {path} is {'as it was' if path.exists() else 'not written'}")
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import sys
 import uuid
 from collections.abc import AsyncIterator, Mapping
@@ -14,16 +15,27 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from derender.__main__ import CommandError
 from derender.compare import read_run, report, run_of, write_run
-from derender.reach import reaching
+from derender.reach import WAIT_S, reaching, say, set_up
 from derender.show import Followed, Printer, follow, progress
+from derender.words import count
 from link.redis import UNREACHABLE, ResponseError
 from link.tasks import end
 from producer.presence import live_workers
 from producer.publish import Producer
 from producer.read import MAX_FOLLOWED, Reader
-from producer.replay import Event, RecordingError, read_recording, replay, request_ids
+from producer.replay import Event, RecordingError, read_recording, replay, request_ids, unfinished
 from schemas import keys
-from worker.settings import DEFAULT_REDIS_URL, Settings, SettingsError, add_options, env_name, load, option
+from worker.settings import (
+    DEFAULT_REDIS_URL,
+    RedisSettings,
+    Settings,
+    SettingsError,
+    add_options,
+    env_name,
+    flag,
+    load,
+    option,
+)
 
 if TYPE_CHECKING:
     from worker.main import WorkerProcess
@@ -69,21 +81,52 @@ class ReplaySettings(Settings):
             raise SettingsError("--save-replies and --expect take one copy of each request")
 
 
+def _names(settings: type[Any]) -> frozenset[str]:
+    return frozenset(field.name for field in dataclasses.fields(settings))
+
+
+NOT_INSIDE = frozenset(("config", "preload", "processes", "log_level"))
+"""Options of a worker that its place inside a replay settles: one process, one model, loaded at the start."""
+
+OF_THE_WORKER = _names(Settings) - _names(RedisSettings) - NOT_INSIDE
+"""Options that count with --embedded alone."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recording", nargs="?", default=str(DEMO_RECORDING), help="JSON lines; default: the demo's")
-    add_options(parser, ReplaySettings)
+    add_replay_options(parser)
+
+
+def add_replay_options(parser: argparse.ArgumentParser, *, without: frozenset[str] = frozenset()) -> None:
+    """Options of a replay, then those of its worker. without: fields that the verb sets itself."""
+    add_options(parser, ReplaySettings, without=without | OF_THE_WORKER | NOT_INSIDE)
+    worker = parser.add_argument_group("the worker of --embedded", "only with --embedded")
+    add_options(worker, ReplaySettings, without=_names(ReplaySettings) - OF_THE_WORKER)
 
 
 def load_replay(options: Mapping[str, Any], environ: Mapping[str, str]) -> ReplaySettings:
-    """What was typed wins: of --embedded and a Redis the one that the environment names does not count against it."""
+    """What was typed wins: of --embedded and a Redis the one that the environment names does not count against it.
+
+    Options of the worker inside may come from the environment, where they are for other verbs too; typed without
+    --embedded they would do nothing, so they are refused. Raises SettingsError.
+    """
     names = {"embedded": "redis_url", "redis_url": "embedded"}
     beaten = {env_name(other) for name, other in names.items() if options.get(name)}
-    return load(ReplaySettings, options, {name: value for name, value in environ.items() if name not in beaten})
+    settings = load(ReplaySettings, options, {name: value for name, value in environ.items() if name not in beaten})
+    typed = [
+        flag(name, value is not False) for name, value in options.items() if name in OF_THE_WORKER and value is not None
+    ]
+    if typed and not settings.embedded:
+        raise SettingsError(f"{', '.join(typed)}: only with --embedded; workers on a Redis have options of their own")
+    return settings
 
 
 def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
     settings = load_replay(vars(args), environ)
     events = load_recording(Path(args.recording))
+    if endless := unfinished(events):
+        which = count(len(endless), "request has", "requests have")
+        say(f"{which} no end in the recording: a worker fails such a request after --idle-timeout-s (default: 300)")
     expected = None
     if settings.expect is not None:
         try:
@@ -127,6 +170,7 @@ async def ends(settings: ReplaySettings) -> AsyncIterator[tuple[Producer, Reader
         return
     url = settings.redis_url
     with reaching(url, "operator" if settings.follow else "producer"):
+        await set_up(url, settings.key_prefix, wait_s=WAIT_S, say=say)
         async with (
             await Producer.connect(url, prefix=settings.key_prefix, max_backlog=settings.max_backlog) as producer,
             await Reader.connect(url, prefix=settings.key_prefix) as reader,
@@ -193,8 +237,10 @@ async def replay_and_follow(settings: ReplaySettings, events: list[Event], out: 
         places = asyncio.Semaphore(MAX_FOLLOWED)
 
         answered = asyncio.Event()
+        opened = {id_: asyncio.Event() for id_ in ids}
 
         async def watch(id_: str) -> Followed:
+            await opened[id_].wait()  # what is not published yet is not unknown
             async with places:
                 keep = settings.save_replies is not None or settings.expect is not None
                 return await follow(reader, id_, printer, keep=keep, on_reply=answered.set)
@@ -209,14 +255,17 @@ async def replay_and_follow(settings: ReplaySettings, events: list[Event], out: 
                 copies=settings.copies,
                 name=name,
                 cut=settings.cut,
+                on_open=lambda id_: opened[id_].set(),
                 on_event=step,
             )
         published_s = loop.time() - start
         outcome = dict(zip(ids, await asyncio.gather(*watching), strict=False))
         await end(alone)
-    out.write(f"\n{len(ids)} requests, {len(events) * settings.copies} entries published in {published_s:.1f} s\n")
+    entries = count(len(events) * settings.copies, "entry", "entries")
+    out.write(f"\n{count(len(ids), 'request')}, {entries} published in {published_s:.1f} s\n")
     if settings.follow:
         replies = sum(followed.replies for followed in outcome.values())
         failed = sum(followed.error is not None for followed in outcome.values())
-        out.write(f"{replies} replies in {loop.time() - start:.1f} s, {failed} requests failed\n")
+        said = count(replies, "reply", "replies")
+        out.write(f"{said} in {loop.time() - start:.1f} s, {count(failed, 'request')} failed\n")
     return outcome

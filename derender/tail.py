@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from derender.reach import reaching
+from derender.reach import WAIT_S, reaching, say, set_up
 from derender.show import Printer, follow
 from producer.read import MAX_FOLLOWED, Reader, ReplyUnavailable, valid_entry_id
 from schemas import keys
@@ -46,6 +46,7 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 async def _tail(settings: TailSettings, request_ids: list[str]) -> int:
+    await set_up(settings.redis_url, settings.key_prefix, wait_s=WAIT_S, say=say)
     reader = await Reader.connect(
         settings.redis_url, prefix=settings.key_prefix, unknown_after_s=settings.unknown_after_s
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from derender.reach import needed, reaching
+from derender.words import count
 from link.redis import Redis, connect
 from producer.survey import AGES, CONFIG, DEAD, INFO, OPEN, OWNER, WAITING, WORKERS, PartitionLook, Survey, look
 from schemas.keys import Keys
@@ -108,7 +109,7 @@ def _head(settings: TopSettings, now: Survey) -> str:
     ended = Counter[str]()
     for worker in now.workers:
         ended.update(worker.outcomes)
-    count = _unless_hidden(now, CONFIG, len(now.partitions))
+    partitions = _unless_hidden(now, CONFIG, len(now.partitions))
     members = _unless_hidden(now, WORKERS, len(now.members))
     waiting = _unless_hidden(now, WAITING, sum(one.lag for one in now.partitions))
     open_ = _unless_hidden(now, OPEN, sum(one.open for one in now.partitions))
@@ -116,8 +117,8 @@ def _head(settings: TopSettings, now: Survey) -> str:
     outcomes = ", ".join(f"{number} {status}" for status, number in sorted(ended.items())) or "none"
     lines = [
         f"{shown_url(settings.redis_url)}  Redis {info.get('redis_version', 'of unknown version')}, {memory}",
-        f"{count} partitions, {members} {'worker' if members == '1' else 'workers'}, {open_} open requests, "
-        f"{waiting} entries wait, {dead} dead letters",
+        f"{count(partitions, 'partition')}, {count(members, 'worker')}, {count(open_, 'open request')}, "
+        f"{count(waiting, 'entry waits', 'entries wait')}, {count(dead, 'dead letter')}",
         f"ended since these workers started: {_unless_hidden(now, WORKERS, outcomes)}",
     ]
     if now.hidden - {INFO}:  # that one the first line says

@@ -34,7 +34,8 @@ Fields = dict[bytes, bytes]
 
 
 class PublishError(Exception):
-    """Redis did not take an entry; the message is its reason. The request cannot go on: open another one."""
+    """Redis did not take an entry; the message is its reason, the cause what the client raised. The request cannot go
+    on: open another one."""
 
 
 class BacklogFull(PublishError):
@@ -209,7 +210,9 @@ class Producer:
                 if waiting.done.done():
                     continue  # whoever waited was cancelled
                 if isinstance(answer, Exception):
-                    waiting.done.set_exception(PublishError(f"{waiting.key}: {answer}"))
+                    failure = PublishError(f"{waiting.key}: {answer}")
+                    failure.__cause__ = answer
+                    waiting.done.set_exception(failure)
                     waiting.done.exception()  # seen: the stream that owns it raises it
                 else:
                     waiting.done.set_result(answer)

@@ -140,7 +140,7 @@ class Reader:
         key = self.names.reply(partition, request_id).encode()
         followed = _Followed(after)
         self._add(key, followed)
-        waited_s, seen = 0.0, after not in ("0", "0-0")
+        waited_s, seen, delivered = 0.0, after not in ("0", "0-0"), False
         try:
             while True:
                 try:
@@ -152,12 +152,12 @@ class Reader:
                             self._changed.set()
                 except TimeoutError:
                     waited_s += self.look_after_s
-                    if await self._ended(request_id, key, followed, seen=seen, waited_s=waited_s):
+                    if await self._ended(request_id, key, followed, seen=seen, delivered=delivered, waited_s=waited_s):
                         return
                     if self._pump is not None and self._pump.done():
                         self._pump.result()  # raises what ended it, as a command that is not permitted
                     continue
-                waited_s, seen = 0.0, True
+                waited_s, seen, delivered = 0.0, True, True
                 for id_, fields in entries:
                     reply = parse(id_, fields)
                     yield reply
@@ -172,8 +172,13 @@ class Reader:
         value = await self.redis.get(self.names.status(partition, request_id))
         return None if value is None else str(value.decode())
 
-    async def _ended(self, request_id: str, key: bytes, followed: _Followed, *, seen: bool, waited_s: float) -> bool:
-        """After a silence: True when all replies were delivered. Raises ReplyUnavailable when no more can come."""
+    async def _ended(
+        self, request_id: str, key: bytes, followed: _Followed, *, seen: bool, delivered: bool, waited_s: float
+    ) -> bool:
+        """After a silence: True when all replies were delivered. Raises ReplyUnavailable when no more can come.
+
+        seen: the caller names an entry that it had, or got one here; delivered: it got one here.
+        """
         try:
             partition = keys.partition_of(request_id, self.partitions)
             # As of one moment: a worker may open the request, or end it, between two questions.
@@ -195,9 +200,9 @@ class Reader:
                     raise ReplyUnavailable(f"request {request_id} is {status}, and its stream ended before {where}")
                 return True  # the caller had seen the last entry before
             raise ReplyUnavailable(f"request {request_id} is {status}, but its replies have expired")
-        if status is None and (seen or exists):
+        if status is None and (delivered or exists):
             raise ReplyUnavailable(f"request {request_id}: status and replies have expired")
-        if status is None and waited_s >= self.unknown_after_s:
+        if status is None and (seen or waited_s >= self.unknown_after_s):
             raise ReplyUnavailable(f"request {request_id} is unknown, or has expired")
         return False
 

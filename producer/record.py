@@ -77,7 +77,10 @@ class Recorder:
         self._stopping.set()
 
     async def run(self, on_complete: Callable[[int], None] = lambda _: None) -> None:
-        """Record until `stop`. on_complete: called with the number of complete requests. Raises OSError."""
+        """Record until `stop`. on_complete: called with the number of complete requests. Raises OSError.
+
+        The file is written at the end, in place of one of that name, and only if a request is complete.
+        """
         part = self.path.with_name(self.path.name + ".part")
         try:
             with _private(part) as out:
@@ -97,7 +100,10 @@ class Recorder:
                             self._take(out, id_, fields, on_complete)
                 finally:
                     await end(reading, stopping)
-            self._finish(part)
+                for request_id in list(self._seq):
+                    self._lose(request_id, "unfinished")
+                if self.complete:
+                    self._finish(out)
         finally:
             part.unlink(missing_ok=True)
 
@@ -165,19 +171,25 @@ class Recorder:
         seconds = (time_ms - (self._start_ms or time_ms)) / 1000
         out.write(_encode(_Line(seconds, event, request_id, **more)) + b"\n")
 
-    def _finish(self, part: Path) -> None:
-        """Leave out what is not complete, and give the file its name."""
-        for request_id in list(self._seq):
-            self._lose(request_id, "unfinished")
-        with part.open("rb") as lines, _private(self.path) as out:
-            for line in lines:
-                if _id_decoder.decode(line).request_id not in self._incomplete:
-                    out.write(line)
+    def _finish(self, lines: BinaryIO) -> None:
+        """Write what is complete, and give it its name when it is whole."""
+        whole = self.path.with_name(self.path.name + ".whole")
+        try:
+            with _private(whole) as out:
+                lines.seek(0)
+                for line in lines:
+                    if _id_decoder.decode(line).request_id not in self._incomplete:
+                        out.write(line)
+            whole.replace(self.path)
+        finally:
+            whole.unlink(missing_ok=True)
 
 
 def _private(path: Path) -> BinaryIO:
-    """A new file for its owner alone: it holds what people wrote and models said."""
-    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+    """A new file for its owner alone: it holds what people wrote and models said. One of that name is removed, as it
+    would keep its mode."""
+    path.unlink(missing_ok=True)
+    return open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "w+b")
 
 
 def _one_line(json: bytes) -> Raw:

@@ -64,17 +64,33 @@ def _out_of_order(event: Event, opened: set[str]) -> str | None:
     id_ = event.request_id
     if event.event == "open":
         opened.add(id_)
-        return None if keys.valid_request_id(id_) else f"request id {id_!r} does not match {keys.REQUEST_ID.pattern}"
+        if not keys.valid_request_id(id_):
+            return f"request id {id_!r} does not match {keys.REQUEST_ID.pattern}"
+        return None if bytes(event.context)[:1] == b"{" else f"open of request {id_!r} without a context, a JSON object"
     if id_ not in opened:
         return f"{event.event} of request {id_!r}, which is not open"
     if event.event != "chunk":
         opened.discard(id_)
+    content = {"chunk": event.chunk, "error": event.error}.get(event.event)
+    if content is not None and not bytes(content):
+        return f"{event.event} of request {id_!r} without its {event.event}"
     return None
 
 
 def request_ids(events: Iterable[Event]) -> list[str]:
     """Ids of the requests, in the order in which they were opened."""
     return [event.request_id for event in events if event.event == "open"]
+
+
+def unfinished(events: Iterable[Event]) -> list[str]:
+    """Ids of the requests without a `done`, `abort` or `error`, in the order in which they were opened."""
+    open_: dict[str, None] = {}
+    for event in events:
+        if event.event == "open":
+            open_[event.request_id] = None
+        elif event.event != "chunk":
+            open_.pop(event.request_id, None)
+    return list(open_)
 
 
 async def replay(
@@ -86,6 +102,7 @@ async def replay(
     name: Callable[[str, int], str] | None = None,
     created: int | None = None,
     cut: int | None = None,
+    on_open: Callable[[str], object] | None = None,
     on_event: Callable[[], None] | None = None,
 ) -> None:
     """Publish a recording.
@@ -93,7 +110,8 @@ async def replay(
     speed: 1 as recorded, 10 ten times as fast, None without pauses. copies: each request so many times, at once.
     name: request id of a copy; default: the recorded id, with `-<copy>` where there are several.
     created: unix seconds for the replies; None: when a request is opened. cut: publish chunks of so many ids.
-    on_event: called for each event that was published, copies counted.
+    on_open: called with each id that a request was published under, as soon as it is. on_event: called for each event
+    that was published, copies counted.
     """
     name = name or (lambda id_, copy: id_ if copies == 1 else f"{id_}-{copy}")
     loop = asyncio.get_running_loop()
@@ -112,6 +130,9 @@ async def replay(
                     context = _encode({**msgspec.json.decode(context), "created": created})
                 opened = [producer.open(name(event.request_id, copy), context) for copy in range(copies)]
                 streams[event.request_id] = list(await asyncio.gather(*opened))
+                if on_open is not None:
+                    for stream in streams[event.request_id]:
+                        on_open(stream.request_id)
             case "chunk":
                 for stream in streams[event.request_id]:
                     await stream.chunk(bytes(event.chunk), prompt=event.prompt, wait=False)

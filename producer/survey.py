@@ -65,7 +65,7 @@ class PartitionLook:
 
 @dataclass(frozen=True)
 class Survey:
-    """at_ms: Redis' clock. partitions: empty while no worker has set up the database.
+    """at_ms: Redis' clock. members: workers that live. partitions: empty while no worker has set up the database.
 
     hidden: what this user may not read, of CONFIG to AGES; it is empty or 0 here, whatever it is.
     """
@@ -112,7 +112,7 @@ async def look(redis: Redis, names: Keys) -> Survey:
         pipe.time()
         pipe.hmget(names.config, [keys.CONFIG_PARTITIONS, keys.CONFIG_WIRE_VERSION])
         pipe.info()
-        pipe.zrange(names.workers, 0, -1)
+        pipe.zrange(names.workers, 0, -1, withscores=True)
         pipe.hgetall(names.bridges)
         now, *found = await pipe.execute(raise_on_error=False)
     if isinstance(now, Exception):
@@ -125,7 +125,8 @@ async def look(redis: Redis, names: Keys) -> Survey:
     members = answers.of(found[2], list, WORKERS) or ()
     bridges = answers.of(found[3], dict, BRIDGES) or {}
     at_ms = int(now[0]) * 1000 + int(now[1]) // 1000
-    tokens = tuple(member.decode() for member in members)
+    # Who was killed stays on the list for as long as no other worker lives.
+    tokens = tuple(member.decode() for member, said_ms in members if said_ms >= at_ms - LIVE_MS)
     count, version = config_of(names, *config)
     return Survey(
         at_ms=at_ms,

@@ -167,6 +167,14 @@ def test_block(pages: Pages, block: Block) -> None:
         assert output == block.output or re.fullmatch(pattern, output) is not None, output
 
 
+@pytest.mark.parametrize("path", ["README.md", *(f"docs/{page}.md" for page in PAGES)])
+def test_jobs_are_stopped_by_their_process_id(path: str) -> None:
+    """The number of a job depends on what a reader started before."""
+    assert (
+        re.findall(r".*%\d+\b.*", "\n".join(code for _, code in FENCE.findall((ROOT / path).read_text("utf-8")))) == []
+    )
+
+
 def test_the_last_block_of_each_page_has_an_output() -> None:
     """A page that fails in its last block would go unnoticed otherwise."""
     last = {page: [block for block in blocks(page) if block.missing is None][-1] for page in PAGES}

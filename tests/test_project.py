@@ -95,3 +95,11 @@ def test_locks_name_every_dependency() -> None:
     runtime = [group for extra, group in extras.items() if extra != "dev"]
     assert names(*runtime) - locked("worker").keys() == set()
     assert names(*extras.values()) - locked("dev").keys() == set()
+
+
+def test_make_help_lists_every_verb_that_is_told_of() -> None:
+    makefile = text_of("Makefile")
+    listed = set(re.findall(r"^([a-z]+):.*## ", makefile, re.M))
+    told = {verb for name in tracked() if name.endswith(".md") for verb in re.findall(r"`make ([a-z]+)", text_of(name))}
+    assert len(told) > 5
+    assert told - listed == set()

@@ -22,6 +22,8 @@ ENV_PREFIX = "DERENDER_"
 DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
 MAX_MEANT = 3
 """Names that an error proposes for one that is not known."""
+NEAR = 0.65
+"""Part of two names that has to agree (difflib's ratio); at its own 0.6, `nope` is near `openai`."""
 
 S = TypeVar("S")
 
@@ -197,7 +199,8 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
     """What to append to the message about a name that is not known; nothing where none is near."""
     names, given = list(known), given.lower()
     near = [name for name in names if given in name] if len(given) > 1 else []
-    near += difflib.get_close_matches(given, names, n=MAX_MEANT)
+    near += [name for name in names if len(name) > 3 and name in given]
+    near += difflib.get_close_matches(given, names, n=MAX_MEANT, cutoff=NEAR)
     near = list(dict.fromkeys(near))[:MAX_MEANT]
     return f" (did you mean {' or '.join(near)}?)" if near else ""
 
@@ -206,7 +209,12 @@ def env_name(name: str) -> str:
     return ENV_PREFIX + name.upper()
 
 
-def add_options(parser: argparse.ArgumentParser, settings: type[Any], *, without: frozenset[str] = frozenset()) -> None:
+def add_options(
+    parser: argparse.ArgumentParser | argparse._ArgumentGroup,
+    settings: type[Any],
+    *,
+    without: frozenset[str] = frozenset(),
+) -> None:
     """Options of a settings class. Nothing is converted here, so that both sources give the same messages.
 
     without: fields that the verb sets itself.

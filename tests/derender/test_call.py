@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -65,7 +66,7 @@ def test_one_answer_a_line_in_order() -> None:
     )
     assert [told(answer) for answer in found] == [
         "h",
-        "invalid JSON: Input data was truncated",
+        "the line is blank",
         "invalid JSON: Input data was truncated",
         "hi",
         "no such model",
@@ -145,7 +146,7 @@ def test_progress_for_a_log_is_one_line() -> None:
     for failed in (False, True, False):
         progress.step(failed)
     progress.end()
-    assert out.getvalue() == "derender call: 3 answers, 1 of them errors in 2.5 s\n"
+    assert out.getvalue() == "derender call: 3 answers, 1 error in 2.5 s\n"
 
 
 def test_progress_for_a_person_moves() -> None:
@@ -154,21 +155,38 @@ def test_progress_for_a_person_moves() -> None:
     for _ in range(3):
         progress.step(False)
     progress.end()
-    assert out.getvalue() == (
-        "\rderender call: 2 answers, 0 of them errors\rderender call: 3 answers, 0 of them errors in 2.0 s\n"
-    )
+    assert out.getvalue() == ("\rderender call: 2 answers, 0 errors\rderender call: 3 answers, 0 errors in 2.0 s\n")
 
 
 def test_files_in_order(tmp_path: Path) -> None:
     for name, body in (("a", chat()), ("b", completion())):
         (tmp_path / name).write_bytes(lines(body).getvalue())
     out, report = io.BytesIO(), io.StringIO()
-    answer_files([str(tmp_path / name) for name in "ba"], out, report, models, None)
+    assert answer_files([str(tmp_path / name) for name in "ba"], out, report, models, None) == 0
     assert [json.loads(line)["object"] for line in out.getvalue().splitlines()] == [
         "text_completion",
         "chat.completion",
     ]
-    assert report.getvalue().startswith("derender call: 2 answers, 0 of them errors in ")
+    assert report.getvalue().startswith("derender call: 2 answers, 0 errors in ")
+
+
+def test_errors_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(lines(chat(), b" ", b"{").getvalue())
+    report = io.StringIO()
+    assert answer_files([str(path)], io.BytesIO(), report, models, None) == 2
+    assert report.getvalue().startswith("derender call: 3 answers, 2 errors in ")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EFBIG], ids=errno.errorcode.get)
+def test_answers_that_cannot_be_written_are_no_fault_of_the_input(tmp_path: Path, number: int) -> None:
+    class Full(io.BytesIO):
+        def flush(self) -> None:
+            raise OSError(number, os.strerror(number))
+
+    (tmp_path / "a").write_bytes(lines(chat()).getvalue())
+    with pytest.raises(OSError, match=f"^.Errno {number}. {os.strerror(number)}$"):
+        answer_files([str(tmp_path / "a")], Full(), io.StringIO(), models, None)
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
@@ -266,9 +284,10 @@ def test_the_command() -> None:
         cwd=ROOT,
         env=os.environ | {"DERENDER_TOKENIZER": str(SMOLLM2)},
         capture_output=True,
-        check=True,
+        check=False,
     )
+    assert done.returncode == 1
     first, second = (json.loads(line) for line in done.stdout.splitlines())
     assert (first["choices"][0]["message"]["content"], first["model"], first["created"]) == ("Hello, world", "smol", 7)
     assert told(second) == "invalid JSON: Input data was truncated"
-    assert done.stderr.decode().startswith("derender call: 2 answers, 1 of them errors in ")
+    assert done.stderr.decode().startswith("derender call: 2 answers, 1 error in ")

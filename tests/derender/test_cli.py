@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import io
 import json
@@ -12,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from derender.__main__ import VERBS, main, usage
 from derender.demo import expected_texts
-from derender.replay import load_replay
+from derender.replay import DEMO_RECORDING, DEMO_TOKENIZER, add_arguments, load_replay, replay_and_follow
 from derender.show import LINE_CHARS, Printer, progress, texts
 from link.process import own_version
-from producer.read import Reply
+from producer.read import Reader, Reply
+from producer.replay import read_recording, request_ids
 from schemas.keys import Keys, partition_of
 from tests.conftest import free_port
 from worker.core.grammars import REASONING_NAMES, TOOL_NAMES
@@ -44,6 +47,21 @@ def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         timeout=90,
         env={**os.environ, **env},
     )
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Texts of the files of a folder, by name."""
+    return {entry.name: entry.read_text("utf-8") for entry in folder.iterdir()}
+
+
+def run_on_a_full_disk(*arguments: str, given: str = "", **env: str) -> tuple[int, str]:
+    """Exit code and standard error of a verb whose output nobody can keep."""
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "derender", *arguments], cwd=ROOT, env={**os.environ, **env}, input=given,
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    return done.returncode, done.stderr
 
 
 # --- verbs ------------------------------------------------------------------------------------------------------------
@@ -109,6 +127,15 @@ REFUSED = [
      "--tool-call-parser 'hermess' is not known (did you mean hermes?); derender parsers lists the names"),
     (["call", "--tool-call-parser", "none-such"],
      "--tool-call-parser 'none-such' is not known; derender parsers lists the names"),
+    (["worker", "--tool-call-parser", "nope"],
+     "--tool-call-parser 'nope' is not known; derender parsers lists the names"),
+    (["replay", "--tokenizer", "/nope"],
+     "--tokenizer: only with --embedded; workers on a Redis have options of their own"),
+    (["replay", "--no-embedded", "--tool-call-parser", "hermes", "--enable-auto-tool-choice", "--no-coalesce"],
+     "--tool-call-parser, --enable-auto-tool-choice, --no-coalesce: only with --embedded; "
+     "workers on a Redis have options of their own"),
+    (["demo", "--redis-url", "redis://h", "--lease-s", "3"],
+     "--lease-s: only with --embedded; workers on a Redis have options of their own"),
 ]  # fmt: skip
 
 
@@ -190,6 +217,7 @@ def _letters(text: str) -> str:
 async def test_replay_and_tail_on_a_server(real_redis: Redis, server_url: str, tmp_path: Path) -> None:
     from tests.workers import worker_processes
 
+    await real_redis.hset(NAMES.config, mapping={"partitions": 8, "wire_version": 1})
     with worker_processes(1, server_url, tmp_path):
         replayed = await asyncio.to_thread(
             run, "replay", "--copies", "2", "--cut", "3", "--run-name", "x-", "--no-follow",
@@ -214,6 +242,14 @@ async def test_replay_and_tail_on_a_server(real_redis: Redis, server_url: str, t
 async def test_tail_of_an_unknown_request(real_redis: Redis, server_url: str) -> None:
     await real_redis.hset(NAMES.config, mapping={"partitions": 8, "wire_version": 1})
     done = await asyncio.to_thread(run, "tail", "r", "--unknown-after-s", "0.1", "--redis-url", server_url)
+    assert (done.returncode, done.stdout) == (1, "r 0 | ! request r is unknown, or has expired\n")
+
+
+@pytest.mark.redis
+async def test_tail_of_an_unknown_request_from_an_entry(real_redis: Redis, server_url: str) -> None:
+    await real_redis.hset(NAMES.config, mapping={"partitions": 8, "wire_version": 1})
+    options = ("--after", "5-0", "--unknown-after-s", "3600", "--redis-url", server_url)
+    done = await asyncio.to_thread(run, "tail", "r", *options)
     assert (done.returncode, done.stdout) == (1, "r 0 | ! request r is unknown, or has expired\n")
 
 
@@ -256,13 +292,16 @@ async def test_a_database_of_somebody_else_is_one_line(
     ("text", "arguments", "message"),
     [
         ('{"t": 0, "event": "done", "request_id": "r"}', [], "done of request 'r', which is not open"),
-        ('{"t": 0, "event": "open", "request_id": "r"}', ["--run-name", "a b"],
+        ('{"t": 0, "event": "open", "request_id": "r"}', [],
+         "line 1: open of request 'r' without a context, a JSON object"),
+        ('{"t": 0, "event": "open", "request_id": "r", "context": {}}', ["--run-name", "a b"],
          "request id 'a br' does not match [A-Za-z0-9._:/-]{1,128}: use another --run-name"),
-        ('{"t": 0, "event": "open", "request_id": "r"}\n{"t": 0, "event": "chunk", "request_id": "r", "chunk": 3}',
+        ('{"t": 0, "event": "open", "request_id": "r", "context": {}}\n'
+         '{"t": 0, "event": "chunk", "request_id": "r", "chunk": 3}',
          ["--cut", "1", "--embedded", "--tokenizer", "derender/data/smollm2"],
          "a chunk of request r cannot be cut: Expected `object`, got `int`"),
     ],
-    ids=["order", "name", "chunk"],
+    ids=["order", "context", "name", "chunk"],
 )  # fmt: skip
 def test_recordings_that_cannot_be_replayed(
     tmp_path: Path, text: str, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
@@ -288,6 +327,87 @@ async def test_a_replay_that_nobody_works_on_says_so_and_waits(
     with worker_processes(1, server_url, tmp_path):
         _, rest = await asyncio.wait_for(process.communicate(), 60)
     assert (process.returncode, rest) == (0, b"")
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("verb", ["replay", "tail"])
+async def test_a_database_without_a_worker_is_waited_for_aloud(real_redis: Redis, server_url: str, verb: str) -> None:
+    """At once, not when the time is over."""
+    words = {"replay": ["replay", "--no-follow", "--run-name", "x-"], "tail": ["tail", "r", "--unknown-after-s", "0.1"]}
+    command = [sys.executable, "-m", "derender", *words[verb], "--redis-url", server_url]
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    line = await asyncio.wait_for(process.stderr.readline(), 30)
+    assert line == (
+        b"derender:config is not set: no worker has been started on this database; waiting up to 10 s for one\n"
+    )
+    assert process.returncode is None
+    await real_redis.hset(NAMES.config, mapping={"partitions": 8, "wire_version": 1})
+    said, rest = await asyncio.wait_for(process.communicate(), 60)
+    last = said.decode().splitlines()[-1].partition(" published in ")[0]
+    assert (process.returncode, rest, last) == {
+        "replay": (0, b"", "12 requests, 433 entries"),
+        "tail": (1, b"", "r 0 | ! request r is unknown, or has expired"),
+    }[verb]
+
+
+async def test_a_paced_replay_looks_for_a_request_when_it_is_published(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The second request comes long after a reader has given up looking for an id without a trace."""
+    monkeypatch.setattr(Reader.__init__, "__kwdefaults__", {**Reader.__init__.__kwdefaults__, "unknown_after_s": 0.5})
+    rows = read_recording(DEMO_RECORDING)
+    first, second = request_ids(rows)[:2]
+    early = [replace(row, t=0.0) for row in rows if row.request_id == first]
+    late = [replace(row, t=2.5) for row in rows if row.request_id == second]
+    words = ["--embedded", "--tokenizer", str(DEMO_TOKENIZER), "--served-model-name", "smollm2-135m-instruct"]
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    settings = load_replay(vars(parser.parse_args([*words, "--speed", "1", "--run-name", ""])), {})
+    outcome = await replay_and_follow(settings, early + late, io.StringIO())
+    assert {id_: (one.error, one.done) for id_, one in outcome.items()} == {
+        first: (None, "finished"), second: (None, "finished"),
+    }  # fmt: skip
+
+
+def test_a_recording_without_ends_says_so_before_it_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "recording.jsonl"
+    line = '{"t": 0, "event": "open", "request_id": "%s", "context": {"kind": "chat"}}\n'
+    said = []
+    for ids in ("r", "rs"):
+        path.write_text("".join(line % id_ for id_ in ids), "utf-8")
+        options = ["--embedded", "--tokenizer", str(DEMO_TOKENIZER), "--idle-timeout-s", "0.2", "--run-name", ""]
+        assert main(["replay", str(path), *options]) == 1
+        captured = capsys.readouterr()
+        said.append(captured.err)
+        lines = [part.partition(" in ")[0] for part in captured.out.splitlines()[-2:]]
+        counted = {
+            "r": ["1 request, 1 entry published", "1 reply"],
+            "rs": ["2 requests, 2 entries published", "2 replies"],
+        }
+        assert lines == counted[ids]
+    rest = "no end in the recording: a worker fails such a request after --idle-timeout-s (default: 300)\n"
+    assert said == [f"1 request has {rest}", f"2 requests have {rest}"]
+
+
+@pytest.mark.redis
+async def test_record_keeps_what_is_there(real_redis: Redis, server_url: str, tmp_path: Path) -> None:
+    """Without --overwrite in any case, with it until something else was recorded; never what is no file."""
+    await real_redis.hset(NAMES.config, mapping={"partitions": 8, "wire_version": 1})
+    path, new = tmp_path / "live.jsonl", tmp_path / "new.jsonl"
+    path.write_text("old")
+    told = []
+    for arguments in ([str(path)], [str(path), "--overwrite"], [str(new)], [str(tmp_path), "--overwrite"]):
+        done = await asyncio.to_thread(run, "record", *arguments, "--seconds", "0.1", "--redis-url", server_url)
+        told.append((done.returncode, done.stdout, done.stderr.removeprefix("derender record: ")))
+    nothing = "0 requests recorded; left out: none\n"
+    assert told == [
+        (1, "", f"{path} exists: name another file, or give --overwrite\n"),
+        (1, nothing, f"nothing to keep: {path} is as it was\n"),
+        (1, nothing, f"nothing to keep: {new} is not written\n"),
+        (1, "", f"{tmp_path} exists: it is no file that could be replaced\n"),
+    ]
+    assert contents(tmp_path) == {path.name: "old"}
 
 
 # --- what a person sees -----------------------------------------------------------------------------------------------
@@ -380,6 +500,32 @@ async def test_a_reader_that_leaves_early_is_not_an_absent_redis(real_redis: Red
         os.close(write)
         outcomes.append((done.returncode, done.stderr))
     assert outcomes == [(141, ""), (141, "")]
+
+
+def test_a_full_disk_is_one_line() -> None:
+    """Neither the input's fault nor a traceback."""
+    request = '{"generate_response": {"choices": []}}\n'
+    assert [
+        run_on_a_full_disk("parsers"),
+        run_on_a_full_disk("call", given=request, DERENDER_TOKENIZER=str(DEMO_TOKENIZER)),
+        run_on_a_full_disk("--help"),
+    ] == [
+        (1, "derender parsers: cannot write the output: No space left on device\n"),
+        (1, "derender call: cannot write the output: No space left on device\n"),
+        (1, "derender: cannot write the output: No space left on device\n"),
+    ]
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("verb", [["dead"], ["tail", "r"], ["tail", "r", "--raw"]], ids=" ".join)
+async def test_a_full_disk_is_not_an_absent_redis(real_redis: Redis, server_url: str, verb: list[str]) -> None:
+    """Of what goes out while Redis is being read."""
+    await real_redis.hset(NAMES.config, mapping={"partitions": 8, "wire_version": 1})
+    await real_redis.xadd(NAMES.dead(0), {"request_id": "r", "stream": "chunks", "reason": "x" * 100_000})
+    await real_redis.xadd(NAMES.reply(partition_of("r", 8), "r"), {"error": "{}", "done": "failed"}, id="1-0")
+    assert await asyncio.to_thread(run_on_a_full_disk, *verb, "--redis-url", server_url) == (
+        1, f"derender {verb[0]}: cannot write the output: No space left on device\n",
+    )  # fmt: skip
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,8 +30,8 @@ def compare(expected: list[Reply], found: list[Reply]) -> tuple[int, list[str]]:
     return wrong, out.getvalue().splitlines()
 
 
-SAME = "1 of 1 requests answer as in the earlier run"
-NOT = "0 of 1 requests answer as in the earlier run"
+SAME = "1 of 1 request answers as in the earlier run"
+NOT = "0 of 1 request answers as in the earlier run"
 
 
 def call(id_: str) -> list[Any]:

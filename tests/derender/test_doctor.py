@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -27,8 +28,10 @@ from derender.doctor import (
 )
 from link.redis import connect
 from producer import survey as parts
+from producer.presence import LIVE_MS
+from producer.replay import read_recording, request_ids
 from producer.survey import Lane, PartitionLook, Survey
-from schemas.keys import Keys
+from schemas.keys import Keys, partition_of
 from schemas.report import BridgeReport, ModelReport, WorkerReport
 from tests.conftest import DATA, redis_in
 from tests.shared_data import ROOT
@@ -54,6 +57,12 @@ def levels(findings: Iterator[Finding]) -> list[tuple[str, str]]:
         ({"maxmemory_policy": "allkeys-lru"}, [("fail", "maxmemory-policy is allkeys-lru")]),
         ({"maxmemory": 0}, [("warn", "maxmemory is not set")]),
         ({"used_memory": 90}, [("warn", "memory is 90 % full")]),
+        ({"used_memory": 100}, [("warn", "memory is 100 % full")]),
+        ({"used_memory": 747}, [("fail", "memory is 747 % full: nobody can publish")]),
+        (
+            {"used_memory": 101, "maxmemory_policy": "allkeys-lru"},
+            [("fail", "maxmemory-policy is allkeys-lru"), ("warn", "memory is 101 % full")],
+        ),
         ({"aof_enabled": 0}, [("warn", "appendonly is off")]),
         ({"role": "slave"}, [("fail", "this Redis is a slave")]),
         ({"cluster_enabled": 1}, [("fail", "Redis runs as a cluster")]),
@@ -85,7 +94,7 @@ def test_clock(redis_ms: float, expected: list[tuple[str, str]]) -> None:
     [
         (SURVEY, 1, []),
         (replace(SURVEY, partitions=()), None, [("warn", "derender:config is not set")]),
-        (SURVEY, 8, [("fail", "1 partitions, but --partitions says 8")]),
+        (SURVEY, 8, [("fail", "1 partition, but --partitions says 8")]),
         (replace(SURVEY, wire_version=2), None, [("fail", "wire version 2, this release speaks 1")]),
     ],
     ids=["agrees", "new", "partitions", "version"],
@@ -103,18 +112,27 @@ WAITING = replace(OWNED, owner=None, chunks=Lane(lag=3, oldest_ms=20_000))
         (SURVEY, []),
         (replace(SURVEY, members=()), [("warn", "no worker lives, 0 entries wait")]),
         (replace(SURVEY, members=(), partitions=(WAITING,)), [("fail", "no worker lives, 3 entries wait")]),
-        (replace(SURVEY, partitions=(WAITING,)), [("warn", "partitions without an owner: 0")]),
+        (
+            replace(SURVEY, members=(), partitions=(replace(WAITING, chunks=Lane(lag=1)),)),
+            [("fail", "no worker lives, 1 entry waits")],
+        ),
+        (replace(SURVEY, partitions=(WAITING,)), [("warn", "partition without an owner: 0")]),
+        (
+            replace(SURVEY, partitions=(WAITING, replace(WAITING, number=1))),
+            [("warn", "partitions without an owner: 0, 1")],
+        ),
         (
             replace(SURVEY, partitions=(replace(WAITING, owner="h:1:x:1.1"),)),
-            [("warn", "entries wait more than 10 s in partitions 0")],
+            [("warn", "entries wait more than 10 s in partition 0")],
         ),
         (replace(SURVEY, partitions=(replace(OWNED, dead=2),)), [("warn", "2 dead letters, the newest: bad")]),
+        (replace(SURVEY, partitions=(replace(OWNED, dead=1),)), [("warn", "1 dead letter, the newest: bad")]),
         (
             replace(SURVEY, workers=(WorkerReport("a", "2.0", 0, 0), WorkerReport("b", "1.0", 0, 0))),
             [("warn", "workers of several releases: 1.0, 2.0")],
         ),
     ],
-    ids=["well", "idle", "no worker", "orphan", "slow", "dead", "releases"],
+    ids=["well", "idle", "no worker", "one waits", "orphan", "orphans", "slow", "dead", "one dead", "releases"],
 )
 def test_workers(survey: Survey, expected: list[tuple[str, str]]) -> None:
     assert levels(workers(survey, "bad")) == expected
@@ -247,3 +265,58 @@ def test_a_sound_server_and_one_that_evicts(tmp_path: Path) -> None:
     assert (evicting.returncode, evicting.stdout.splitlines()[-1]) == (1, "1 to mend, 2 to look at")
     assert gone.returncode == 1
     assert gone.stdout.startswith(f"fail Redis at {sound.url} cannot be reached: ")
+
+
+@pytest.mark.redis
+async def test_killed_workers_do_not_live(real_redis: Redis, server_url: str, tmp_path: Path) -> None:
+    """They could not take themselves off the list, and nobody is left who does it for them."""
+    from tests.workers import worker_processes
+
+    names = Keys()
+    owners = [names.owner(number) for number in range(8)]
+    with worker_processes(1, server_url, tmp_path) as processes:
+        for _ in range(1000):
+            if await real_redis.exists(*owners) == len(owners):
+                break
+            await asyncio.sleep(0.05)
+        for process in processes:
+            process.kill()
+            process.wait(timeout=10)
+        [(token, said_ms)] = await real_redis.zrange(names.workers, 0, -1, withscores=True)
+        await real_redis.zadd(names.workers, {token: said_ms - LIVE_MS})  # so long ago
+        await real_redis.xadd(names.chunks(0), {"request_id": "r", "control": "done"})
+        await real_redis.delete(names.report(token.decode()))
+        done = await asyncio.to_thread(doctor, "--redis-url", server_url)
+        seen = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-m", "derender", "top", "--once", "--interval-s", "0.1", "--redis-url", server_url],
+            cwd=ROOT, check=True, capture_output=True, text=True,
+        )  # fmt: skip
+    lines = done.stdout.splitlines()
+    assert (done.returncode, [line for line in lines if line.startswith("fail")]) == (
+        1, ["fail no worker lives, 1 entry waits"],
+    )  # fmt: skip
+    assert lines[lines.index("fail no worker lives, 1 entry waits") + 1] == (
+        "     -> start one: derender worker --config FILE"
+    )
+    assert seen.stdout.splitlines()[1] == "8 partitions, 0 workers, 0 open requests, 1 entry waits, 0 dead letters"
+
+
+@pytest.mark.redis
+def test_a_server_that_is_full(tmp_path: Path) -> None:
+    """`doctor` and `replay` say so, with what to do; a worker had set the database up before."""
+    with redis_in(tmp_path, "--appendonly", "yes") as full:
+        for words in (["hset", "derender:config", "partitions", "8", "wire_version", "1"],
+                      ["config", "set", "maxmemory", "1"]):  # fmt: skip
+            subprocess.run(["redis-cli", "-p", str(full.port), *words], check=True, capture_output=True)
+        found = doctor("--redis-url", full.url)
+        command = [sys.executable, "-m", "derender", "replay", "--redis-url", full.url, "--run-name", "x-"]
+        replayed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    [failure] = [line for line in found.stdout.splitlines() if line.startswith("fail")]
+    assert (found.returncode, re.sub(r"\d+", "N", failure)) == (1, "fail memory is N % full: nobody can publish")
+    first = Keys().chunks(partition_of("x-" + request_ids(read_recording(DATA / "demo.jsonl"))[0], 8))
+    assert (replayed.returncode, replayed.stderr.splitlines()[-1]) == (
+        1,
+        f"derender replay: Redis at {full.url} is full: {first}: command not allowed when used memory > "
+        "'maxmemory'; raise its maxmemory, or let answers go sooner (--reply-ttl-s of the workers)",
+    )

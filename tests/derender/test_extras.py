@@ -71,7 +71,7 @@ def test_a_verb_needs_its_own_extras_only(argv: list[str], without: tuple[str, .
 def test_a_missing_extra_is_one_line(argv: list[str], module: str, extra: str) -> None:
     assert run(*argv, without=(module,)) == (
         1,
-        f"derender {argv[0]}: {module} is missing: install derender[{extra}]\n",
+        f"derender {argv[0]}: {module} is missing, of the extra {extra}: pip install -e '.[{extra}]' in the checkout\n",
     )
 
 

@@ -88,7 +88,7 @@ def test_the_whole_path_as_processes(redis_server: RedisServer, server_url: str,
                 time.sleep(0.1)
             assert recorder.wait(timeout=10) == 0
             assert recorder.stdout is not None
-            assert recorder.stdout.read().startswith("1 requests recorded; left out: ")
+            assert recorder.stdout.read().startswith("1 request recorded; left out: ")
     assert [process.returncode for process in (worker, gateway, bridge)] == [0, 0, 0]
     events = [json.loads(line) for line in recording.read_text().splitlines()]
     assert [event["event"] for event in events] == ["open", "chunk", "chunk", "chunk", "done"]

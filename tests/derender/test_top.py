@@ -90,6 +90,13 @@ def test_a_frame() -> None:
     ]
 
 
+def test_one_of_each() -> None:
+    now = survey(1, 0)
+    one = PartitionLook(0, A, Lane(lag=1), Lane(), open=1, dead=1)
+    rows = text(TopSettings(), survey(0, 0), replace(now, members=(A,), partitions=(one,)))
+    assert " ".join(rows[1]) == "1 partition, 1 worker, 1 open request, 1 entry waits, 1 dead letter"
+
+
 def test_what_is_hidden_is_no_zero() -> None:
     hidden = frozenset((INFO, OWNER, WAITING, AGES, WORKERS))
     rows = text(TopSettings(), survey(0, 0), replace(survey(1, 0), hidden=hidden, info={}, workers=()))

@@ -138,6 +138,13 @@ async def test_a_request_without_a_trace(reader: Reader) -> None:
         await collect(reader, "r")
 
 
+async def test_a_request_without_a_trace_and_an_entry_of_it(redis: Redis) -> None:
+    """Who names an entry had it once, so there is nothing to wait for; the words are the same."""
+    async with Reader(redis, 4, unknown_after_s=3600, look_after_s=0.05) as reader:
+        with pytest.raises(ReplyUnavailable, match=r"^request r is unknown, or has expired$"):
+            await asyncio.wait_for(collect(reader, "r", "5-0"), 30)
+
+
 async def test_a_worker_that_is_behind_is_waited_for(redis: Redis, reader: Reader) -> None:
     reading = asyncio.create_task(collect(reader, "r"))
     await asyncio.sleep(0.15)

@@ -81,6 +81,50 @@ async def test_a_recording_is_what_was_published(server_url: str, tmp_path: Path
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
 
 
+async def test_a_recording_takes_the_place_of_another_one_with_a_mode_of_its_own(
+    server_url: str, tmp_path: Path
+) -> None:
+    """As do the files that it is made of, of which a killed recorder may have left some."""
+    path = tmp_path / "live.jsonl"
+    for name in ("live.jsonl", "live.jsonl.part", "live.jsonl.whole"):
+        (tmp_path / name).write_text("old")
+        (tmp_path / name).chmod(0o644)
+    modes = []
+    async with recording(server_url, path, complete=0):
+        modes.append(stat.S_IMODE(os.stat(tmp_path / "live.jsonl.part").st_mode))
+        assert path.read_text() == "old"
+    modes.append(stat.S_IMODE(os.stat(path).st_mode))
+    assert modes == [0o600, 0o600]
+    assert os.listdir(tmp_path) == [path.name]
+    assert [event.event for event in read_recording(path)] == ["open", "done"]
+
+
+@pytest.mark.parametrize("before", [None, "old"], ids=["new", "there"])
+async def test_without_a_complete_request_no_file_is_touched(
+    server_url: str, tmp_path: Path, before: str | None
+) -> None:
+    path = tmp_path / "live.jsonl"
+    if before is not None:
+        path.write_text(before)
+    redis = connect(server_url)
+    recorder = Recorder(redis, 8, path)
+    async with Producer(connect(server_url), 8) as producer:
+        task = asyncio.create_task(recorder.run())
+        await recorder.ready.wait()
+        await producer.open("r", CONTEXT)
+        for _ in range(1000):
+            if "r" in recorder._seq:
+                break
+            await asyncio.sleep(0.02)
+        recorder.stop()
+        await task
+    await redis.aclose()
+    assert (recorder.complete, dict(recorder.lost)) == (0, {"unfinished": 1})
+    assert [(name, (tmp_path / name).read_text()) for name in os.listdir(tmp_path)] == (
+        [(path.name, "old")] if before else []
+    )
+
+
 async def test_a_request_with_a_gap_is_left_out(server_url: str, tmp_path: Path) -> None:
     """An entry that a worker trimmed before the recorder saw it, and one that was sent twice."""
     path = tmp_path / "live.jsonl"

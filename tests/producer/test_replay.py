@@ -12,7 +12,7 @@ from msgspec import Raw
 from redis.asyncio import Redis
 
 from producer.publish import Producer
-from producer.replay import Event, RecordingError, read_recording, recut, replay, request_ids, schedule
+from producer.replay import Event, RecordingError, read_recording, recut, replay, request_ids, schedule, unfinished
 from schemas.keys import Keys
 
 DEMO = Path(__file__).parents[2] / "derender" / "data" / "demo.jsonl"
@@ -73,7 +73,7 @@ def test_usage_events_stay_behind_the_last_chunk() -> None:
 @pytest.mark.parametrize("line", ["{", '{"t": 1}', '{"t": 1, "event": "x", "request_id": "r"}'])
 def test_a_broken_line_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "r.jsonl"
-    path.write_text('{"t": 0, "event": "open", "request_id": "r"}\n\n' + line + "\n")
+    path.write_text('{"t": 0, "event": "open", "request_id": "r", "context": {}}\n\n' + line + "\n")
     with pytest.raises(RecordingError, match=r"r\.jsonl, line 3: "):
         read_recording(path)
 
@@ -85,19 +85,40 @@ def test_a_broken_line_is_named(tmp_path: Path, line: str) -> None:
         (["open", "done"], "chunk", "r", "chunk of request 'r', which is not open"),
         (["open", "abort"], "done", "r", "done of request 'r', which is not open"),
         ([], "open", "a b", "request id 'a b' does not match [A-Za-z0-9._:/-]{1,128}"),
+        ([], "open", "r", "open of request 'r' without a context, a JSON object"),
+        (["open"], "chunk", "r", "chunk of request 'r' without its chunk"),
+        (["open"], "error", "r", "error of request 'r' without its error"),
     ],
-    ids=["never", "ended", "twice", "id"],
+    ids=["never", "ended", "twice", "id", "no context", "no chunk", "no error"],
 )
 def test_events_that_nobody_could_publish(
     tmp_path: Path, before: list[str], event: str, request_id: str, message: str
 ) -> None:
     path = tmp_path / "r.jsonl"
-    lines = [{"t": 0, "event": name, "request_id": "r"} for name in before]
+    lines: list[dict[str, Any]] = [{"t": 0, "event": name, "request_id": "r", "context": {}} for name in before]
     lines.append({"t": 0, "event": event, "request_id": request_id})
     path.write_text("\n".join(map(json.dumps, lines)))
     with pytest.raises(RecordingError) as error:
         read_recording(path)
     assert str(error.value) == f"{path}, line {len(lines)}: {message}"
+
+
+@pytest.mark.parametrize("context", ["null", "[]", '"kind"'])
+def test_a_context_that_is_no_object(tmp_path: Path, context: str) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text('{"t": 0, "event": "open", "request_id": "r", "context":  ' + context + "}\n")
+    with pytest.raises(RecordingError) as error:
+        read_recording(path)
+    assert str(error.value) == f"{path}, line 1: open of request 'r' without a context, a JSON object"
+
+
+def test_requests_without_an_end() -> None:
+    """One that is opened again under its id after an end counts anew."""
+    ended = [Event(0, "open", id_) for id_ in "abcd"]
+    ended += [Event(0, "chunk", "a"), Event(0, "done", "b"), Event(0, "abort", "c"), Event(0, "error", "d")]
+    assert unfinished(ended) == ["a"]
+    assert unfinished([*ended, Event(0, "open", "c"), Event(0, "open", "b")]) == ["a", "c", "b"]
+    assert unfinished(events()) == []
 
 
 def test_a_chunk_that_cannot_be_cut() -> None:
@@ -115,13 +136,14 @@ async def test_published_as_it_was_recorded(redis: Redis) -> None:
         nonlocal steps
         steps += 1
 
-    rows = events()
+    rows, opened = events(), list[str]()
     async with Producer(redis, 1) as producer:
-        await replay(producer, rows, copies=2, created=5, on_event=step)
+        await replay(producer, rows, copies=2, created=5, on_open=opened.append, on_event=step)
         sent: dict[str, list[dict[bytes, bytes]]] = defaultdict(list)
         for _, fields in await redis.xrange(Keys().chunks(0)):
             sent[fields[b"request_id"].decode()].append(fields)
     assert steps == 2 * len(rows)
+    assert opened == [f"{id_}-{copy}" for id_ in request_ids(rows) for copy in range(2)]
     assert set(sent) == {f"{id_}-{copy}" for id_ in request_ids(rows) for copy in range(2)}
     for request_id, entries in sent.items():
         recorded = [row for row in rows if row.request_id == request_id.rpartition("-")[0]]

@@ -7,6 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from link.redis import connect
+from producer.presence import LIVE_MS
 from producer.survey import (
     AGES,
     BRIDGES,
@@ -41,12 +42,14 @@ async def test_what_waits_and_who_owns_it(real_redis: Redis, names: Keys) -> Non
     model = ModelReport(name="m", state="loaded", fingerprint="f")
     report = WorkerReport("h:1:x:1.1", "1", 5, 6, partitions=(0,), models=(model,))
     await real_redis.hset(names.config, mapping={keys.CONFIG_PARTITIONS: 3, keys.CONFIG_WIRE_VERSION: 1})
-    await real_redis.zadd(names.workers, {"h:1:x:1.1": 1, "h:2:y:1.1": 1})
+    seconds, _ = await real_redis.time()
+    now_ms = seconds * 1000
+    await real_redis.zadd(names.workers, {"h:1:x:1.1": now_ms, "h:2:y:1.1": now_ms, "killed:3:z:1.1": now_ms - LIVE_MS})
+    await real_redis.set(names.report("killed:3:z:1.1"), msgspec.json.encode(report))
     await real_redis.set(names.report("h:1:x:1.1"), msgspec.json.encode(report))
     await real_redis.set(names.owner(0), "h:1:x:1.1")
     await real_redis.hset(names.open(0), mapping={"a": "{}", "b": "{}"})
     await real_redis.xadd(names.dead(1), {"reason": "x"})
-    seconds, _ = await real_redis.time()
     hour_ago = (seconds - 3600) * 1000
     for partition in (0, 1):
         stream = names.chunks(partition)
@@ -83,7 +86,7 @@ async def test_what_an_acl_refuses_is_hidden(
 ) -> None:
     """It is said, so that an absent value is not taken for a 0."""
     await real_redis.hset(names.config, mapping={keys.CONFIG_PARTITIONS: 1, keys.CONFIG_WIRE_VERSION: 1})
-    await real_redis.zadd(names.workers, {"h:1:x:1.1": 1})
+    await real_redis.zadd(names.workers, {"h:1:x:1.1": (await real_redis.time())[0] * 1000})
     await real_redis.xadd(names.chunks(0), {"n": 1})
     await real_redis.xgroup_create(names.chunks(0), keys.GROUP, id="0")
     words = [word.format(p=names.prefix) for word in permissions]

@@ -200,10 +200,12 @@ def test_template_kwargs() -> None:
         ("aab", ["aaa", "xaabx"], " (did you mean xaabx or aaa?)"),
         ("aa", ["aa1", "aa2", "aa3", "aa4"], " (did you mean aa1 or aa2 or aa3?)"),
         ("x", ["hermes", "xlam"], ""),
+        ("nope", ["openai", "hermes"], ""),
+        ("openai_gptoss", ["hermes", "openai", "oss"], " (did you mean openai?)"),
         ("", ["hermes"], ""),
     ],
     ids=str,
 )
 def test_near_names(given: str, known: list[str], expected: str) -> None:
-    """Those that hold what was given come first, then those that look like it."""
+    """Those that hold what was given come first, then those that it holds, then those that look like it."""
     assert did_you_mean(given, known) == expected
