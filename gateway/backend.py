@@ -14,7 +14,7 @@ from gateway.mailbox import Mailbox, Missed, Waiter
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
 from gateway.watch import LOOK_S, Watch
-from link.redis import UNREACHABLE, connect
+from link.redis import UNREACHABLE, ResponseError, connect
 from link.tasks import end
 from producer.connection import read_partitions
 from producer.presence import live_bridges, live_workers
@@ -208,6 +208,8 @@ class Backend:
             await self.redis.ping()
         except UNREACHABLE:
             return False
+        except ResponseError:
+            return True
         return True
 
     async def workers(self) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import httpx
@@ -132,3 +133,27 @@ async def test_the_last_worker_goes_while_the_engine_thinks(
     request_id = engine.requests[0]["request_id"].encode()
     own = [fields for found in entries for _, fields in found if fields[b"request_id"] == request_id]
     assert [fields[b"control"] for fields in own if b"control" in fields] == [b"abort"]
+
+
+async def test_a_stream_that_has_begun_goes_on_with_the_next_worker(
+    own_redis: RedisServer, gateway: str, models: ModelTable, engine: Engine
+) -> None:
+    """What a client has something of is not ended, however long no worker is there."""
+    text = " ".join(f"number {n}" for n in range(40))
+    ids = models.default.vocabulary.tokenizer.encode(text, add_special_tokens=False).ids
+    engine.script = lambda _: Generation([[*ids, EOS]], pause_s=0.02)
+    said = ""
+    async with httpx.AsyncClient(base_url=gateway, timeout=20) as client, asyncio.timeout(20):
+        with ExitStack() as stack:
+            stack.enter_context(worker(own_redis, models))
+            async with client.stream("POST", "/v1/chat/completions", json={**CHAT, "stream": True}) as answer:
+                lines = answer.aiter_lines()
+                assert (answer.status_code, await anext(lines)) == (200, "id: 1-0")
+                stack.close()
+                while (await client.get("/v1/models")).status_code != 503:
+                    pass
+                stack.enter_context(worker(own_redis, models))
+                async for line in lines:
+                    if line.startswith("data: {"):
+                        said += json.loads(line[6:])["choices"][0]["delta"]["content"] or ""
+    assert said == text
