@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 
 from gateway.errors import from_reply, refuse
-from gateway.mailbox import Mailbox, Missed
+from gateway.mailbox import Mailbox, Missed, Waiter
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
-from link.redis import UNREACHABLE, connect
+from gateway.watch import LOOK_S, Watch
+from link.redis import UNREACHABLE, ResponseError, connect
 from link.tasks import end
 from producer.connection import read_partitions
 from producer.presence import live_bridges, live_workers
@@ -20,6 +22,8 @@ from producer.publish import BacklogFull, Producer, PublishError
 from producer.read import MAX_FOLLOWED, Reader, Reply, parse
 from schemas import keys
 from schemas.keys import Keys
+
+logger = logging.getLogger(__name__)
 
 RETRY_S = 5.0
 """How long a request waits for a Redis that is away before it is answered with 503."""
@@ -57,6 +61,7 @@ class Backend:
             retry_s=RETRY_S,
         )
         self.mailbox = Mailbox(self.redis, partitions, names, metrics)
+        self.watch = Watch(self.redis, names)
         self._readers: list[_CountedReader] = []
         self._bridged: dict[str, float] = {}  # queue -> until when its bridges need not be asked for again
 
@@ -72,11 +77,11 @@ class Backend:
         finally:
             await redis.aclose()
         backend = cls(url, names, partitions, settings, metrics)
-        following = asyncio.create_task(backend.mailbox.follow())
+        following = [asyncio.create_task(one.follow()) for one in (backend.mailbox, backend.watch)]
         try:
             yield backend
         finally:
-            await end(following)
+            await end(*following)
             for counted in backend._readers:
                 await counted.reader.aclose()
             await backend.mailbox.close()
@@ -86,11 +91,12 @@ class Backend:
     async def call(self, endpoint: str, body: bytes, *, request_id: str | None = None) -> bytes:
         """Have a worker answer one self-contained request. Raises HttpError."""
         request_id = request_id or new_id("call")
+        self.watch.need()
         with self.mailbox.waiter(request_id) as waiter:
-            async with published():
+            async with self.publishing():
                 await self.producer.call(request_id, body, endpoint=endpoint, reply_to=self.mailbox.name)
             try:
-                (reply,) = await waiter.take(self.settings.timeout_s)
+                (reply,) = await self.first(waiter)
             except TimeoutError:
                 refuse(504, f"no worker answered within {self.settings.timeout_s:g} s")
             except Missed:
@@ -98,6 +104,22 @@ class Backend:
         if reply.response is None:
             raise from_reply(reply.error or b"")
         return reply.response
+
+    async def first(self, waiter: Waiter) -> list[Reply]:
+        """What comes first for a request that was published.
+
+        Raises TimeoutError after `--timeout-s`, Missed, and HttpError where no worker is left to answer.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self.settings.timeout_s
+        while True:
+            left = until - loop.time()
+            try:
+                return await waiter.take(min(left, LOOK_S))
+            except TimeoutError:
+                if left <= LOOK_S:
+                    raise
+            self.watch.need()
 
     async def abort(self, request_id: str) -> None:
         """Nobody waits for this request any more."""
@@ -165,6 +187,31 @@ class Backend:
             await asyncio.sleep(0.1)
         self._bridged[queue] = loop.time() + BRIDGE_KNOWN_S
 
+    @asynccontextmanager
+    async def publishing(self) -> AsyncIterator[None]:
+        """Answers for a Redis that takes nothing. Raises HttpError; what Redis said is for the log alone."""
+        try:
+            yield
+        except BacklogFull:
+            refuse(503, "the workers are behind: try again later")
+        except PublishError as error:
+            logger.warning("a request was not taken: %s", error)
+            if await self._answers():
+                refuse(503, "Redis does not take requests now: try again later")
+            refuse(503, "Redis cannot be reached")
+        except UNREACHABLE:
+            refuse(503, "Redis cannot be reached")
+
+    async def _answers(self) -> bool:
+        """Whether Redis answers, be it with a refusal."""
+        try:
+            await self.redis.ping()
+        except UNREACHABLE:
+            return False
+        except ResponseError:
+            return True
+        return True
+
     async def workers(self) -> int:
         """Number of live workers. Raises what UNREACHABLE names."""
         return await live_workers(self.redis, self.names)
@@ -174,19 +221,6 @@ class _CountedReader:
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
         self.streams = 0
-
-
-@asynccontextmanager
-async def published() -> AsyncIterator[None]:
-    """Answers for a Redis that takes nothing. Raises HttpError."""
-    try:
-        yield
-    except BacklogFull:
-        refuse(503, "the workers are behind: try again later")
-    except PublishError as error:
-        refuse(503, f"the request was not taken: {error}")
-    except UNREACHABLE:
-        refuse(503, "Redis cannot be reached")
 
 
 def new_id(kind: str) -> str:

@@ -23,7 +23,7 @@ from producer.generate import GenerateQueue, Taken
 from producer.presence import Presence
 from producer.publish import Producer, PublishError, RequestStream
 from schemas import keys
-from schemas.generate import GENERATE
+from schemas.generate import GENERATE, MAX_N
 from schemas.report import REPORT_EVERY_S
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ _UNPUBLISHED: tuple[type[Exception], ...] = (PublishError, *UNREACHABLE)
 
 
 class _Params(msgspec.Struct):
-    n: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
+    n: Annotated[int, msgspec.Meta(ge=1, le=MAX_N)] | None = None
 
 
 class _Shape(msgspec.Struct):
@@ -65,10 +65,10 @@ _Read = Callable[[httpx.Response], Awaitable[bytes]]
 
 
 class EngineFailed(Exception):
-    """The engine's answer is an error; `body` is the JSON of an error object."""
+    """The engine's answer is an error. body: JSON of an error object, for the client; the message is for the log."""
 
-    def __init__(self, body: bytes) -> None:
-        super().__init__("the engine failed")
+    def __init__(self, reason: str, body: bytes) -> None:
+        super().__init__(reason)
         self.body = body
 
 
@@ -271,12 +271,14 @@ class Bridge:
             stream = RequestStream(self.producer, taken.request_id, seq=1)
             try:
                 if taken.deliveries > MAX_DELIVERIES:
-                    raise EngineFailed(error_body(502, f"{taken.deliveries - 1} bridges gave up on this request"))
+                    reason = f"{taken.deliveries - 1} bridges gave up on this request"
+                    raise EngineFailed(reason, error_body(502, reason))
                 if taken.context is None:
                     await self._stream(call, stream)
                 else:
                     await self._whole(call, taken.context)
             except EngineFailed as error:
+                logger.warning("request %s failed: engine at %s: %s", taken.request_id, self._engine, error)
                 await self._fail(taken, call, error.body, stream)
         except Superseded:
             logger.info("request %s: another bridge has it", taken.request_id)
@@ -337,7 +339,7 @@ class Bridge:
                 if data == b"[DONE]":
                     return b""
                 if _is_error(data):
-                    raise EngineFailed(data)
+                    raise EngineFailed("an error in its stream", data)
                 if not call.started:
                     await self._begin(call)
                 if call.over(prompt or 0):  # a cancellation may get lost, see `end`
@@ -350,7 +352,7 @@ class Bridge:
     async def _read_whole(self, response: httpx.Response) -> bytes:
         payload = await response.aread()
         if _is_error(payload):
-            raise EngineFailed(payload)
+            raise EngineFailed("an error in place of a response", payload)
         return payload
 
     async def _attempts(self, call: _Call, body: dict[str, Any], read: _Read) -> bytes:
@@ -376,18 +378,23 @@ class Bridge:
                     if response.status_code not in RETRY_STATUS or last:
                         if not _is_error(payload):
                             payload = error_body(502, f"the engine answered with status {response.status_code}")
-                        raise EngineFailed(payload)
+                        # with the path: it may be a wrong one that --engine brought along
+                        where = f"POST {response.request.url.path}"
+                        raise EngineFailed(f"status {response.status_code} for {where}", payload)
                     reason = f"status {response.status_code}"
             except httpx.ReadTimeout:
                 # Not again: it works on this one, and would on the next.
                 message = f"the engine said nothing for {self.settings.engine_timeout_s:g} s"
-                raise EngineFailed(error_body(504, message)) from None
+                raise EngineFailed(
+                    f"nothing for {self.settings.engine_timeout_s:g} s", error_body(504, message)
+                ) from None
             except httpx.TransportError as error:
                 reason = type(error).__name__
                 if call.started:
-                    raise EngineFailed(error_body(502, f"the engine broke off in mid-stream ({reason})")) from None
+                    message = f"the engine broke off in mid-stream ({reason})"
+                    raise EngineFailed(f"{reason} in mid-stream", error_body(502, message)) from None
                 if last:
-                    raise EngineFailed(error_body(502, f"the engine cannot be reached ({reason})")) from None
+                    raise EngineFailed(reason, error_body(502, f"the engine cannot be reached ({reason})")) from None
             logger.warning("request %s: engine at %s: %s, trying again", call.taken.request_id, self._engine, reason)
             await backoff.wait()
 

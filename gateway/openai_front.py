@@ -7,20 +7,20 @@ connection can read on at `/v1/streams/{id}`, where `id` is the one in every chu
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Literal
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from gateway.backend import Backend, new_id, published
-from gateway.errors import from_reply, json_response, refuse
+from gateway.backend import Backend, new_id
+from gateway.errors import HttpError, from_reply, json_response, refuse
 from gateway.http import EventStream, json_body, unless_gone
 from gateway.mailbox import Missed, Waiter
 from gateway.streams import DONE, events, from_mailbox
 from producer.read import Reply
-from schemas.generate import GenerateRequest
+from schemas.generate import MAX_N, GenerateRequest
 
 _encode = msgspec.json.Encoder().encode
 _requests_decoder = msgspec.json.Decoder(GenerateRequest | list[GenerateRequest])
@@ -33,7 +33,12 @@ class _Peek(msgspec.Struct):
     detach: bool | None = False
 
 
+class _Count(msgspec.Struct):
+    n: int | None = None
+
+
 _peek_decoder = msgspec.json.Decoder(_Peek, strict=False)
+_count_decoder = msgspec.json.Decoder(_Count, strict=False)
 
 Kind = Literal["chat", "completion"]
 
@@ -48,6 +53,7 @@ async def completion(backend: Backend, request: Request) -> Response:
 
 async def _complete(backend: Backend, request: Request, kind: Kind, render: str, request_id: str) -> Response:
     body = await json_body(request, backend.settings.max_body_bytes)
+    _check_count(body)
     rendered = await unless_gone(request.receive, backend.call(render, body, request_id=request_id))
     try:
         asked = _peek_decoder.decode(body)
@@ -57,6 +63,14 @@ async def _complete(backend: Backend, request: Request, kind: Kind, render: str,
     if asked.stream:
         return await work.stream(request, detach=bool(asked.detach))
     return await work.whole(request, detach=bool(asked.detach))
+
+
+def _check_count(body: bytes) -> None:
+    """Refuse here what a bridge would refuse in words of its own. Whatever else is wrong, the worker says."""
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        n = _count_decoder.decode(body).n
+        if n is not None and not 1 <= n <= MAX_N:
+            refuse(400, f"n must be from 1 to {MAX_N}", param="n")
 
 
 class _Generation:
@@ -86,7 +100,7 @@ class _Generation:
     async def _publish(self, *, whole: bool) -> None:
         producer = self.backend.producer
         queue = self.backend.settings.queues.get(self.model or "", "")
-        async with published():
+        async with self.backend.publishing():
             await self.backend.need_bridge(queue, self.model)
             if not whole:
                 await producer.open(self.request_id, self.context)
@@ -96,10 +110,13 @@ class _Generation:
     async def _first(self, waiter: Waiter) -> list[Reply]:
         """The first replies; errors that come before any of them are answers with a status."""
         try:
-            replies = await waiter.take(self.backend.settings.timeout_s)
+            replies = await self.backend.first(waiter)
         except TimeoutError:
             await self.backend.abort(self.request_id)
             refuse(504, f"no answer within {self.backend.settings.timeout_s:g} s")
+        except HttpError:  # no worker: nobody waits for what the engine still says
+            await self.backend.abort(self.request_id)
+            raise
         except Missed:
             return []
         if replies[0].error is not None:

@@ -147,16 +147,15 @@ async def resume(backend: Backend, request: Request) -> Response:
     start = request.query_params.get("from", "start")
     if start not in ("start", "snapshot"):
         refuse(400, "from has to be start or snapshot", param="from")
-    seen = request.headers.get("last-event-id") or request.query_params.get("after")
-    after = 0
-    if seen:
-        match = _EVENT_ID.fullmatch(seen)
-        if match is None:
-            refuse(400, "Last-Event-ID has to be the id of an event of this stream, such as 7-0")
-        after, start = int(match[1]), "start"
+    after = _last_seen(request)
+    if after is not None:
+        start = "start"
+    after = after or 0
     state = await known(backend, request_id)
     if state.first > after + 1 and state.last > after:
-        refuse(410, f"events {after + 1} to {state.first - 1} of request {request_id} have expired")
+        gone = state.first - after - 1
+        which = f"event {after + 1}" if gone == 1 else f"events {after + 1} to {state.first - 1}"
+        refuse(410, f"{which} of request {request_id} {'has' if gone == 1 else 'have'} expired")
     # An open stream may be behind its reader, as after a failover that lost writes: workers then make the lost replies
     # again, and the reader goes on behind its own last one. Should it end before that, `events` says so.
     if state.status != keys.STATUS_OPEN and after > state.last:
@@ -168,6 +167,19 @@ async def resume(backend: Backend, request: Request) -> Response:
     if start == "snapshot":
         replies = _from_snapshot(backend, request_id, state.last)
     return EventStream(_with_retry(events(backend, replies, end=TERMINAL)), headers={"x-request-id": request_id})
+
+
+def _last_seen(request: Request) -> int | None:
+    """Number of the last event that a reader has, by its header or else its query. Raises HttpError."""
+    header, query = request.headers.get("last-event-id"), request.query_params.get("after")
+    seen = header or query
+    if not seen:
+        return None
+    match = _EVENT_ID.fullmatch(seen)
+    if match is None:
+        what, param = ("Last-Event-ID", None) if header else ("after", "after")
+        refuse(400, f"{what} has to be the id of an event of this stream, such as 7-0", param=param)
+    return int(match[1])
 
 
 async def _with_retry(source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -13,6 +13,9 @@ from msgspec import Meta, Struct
 GENERATE = "/inference/v1/generate"
 """Path of an engine that answers a GenerateRequest."""
 
+MAX_N = 1024
+"""Choices of one generate request that a bridge asks an engine for, at most."""
+
 MAX_TOKEN_ID = 2**31 - 1
 
 TokenId = Annotated[int, Meta(ge=0, le=MAX_TOKEN_ID)]

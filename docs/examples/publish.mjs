@@ -73,6 +73,7 @@ await publish("open", JSON.stringify({
   model: "smollm2-135m-instruct",
   chat_request: { messages: [{ role: "user", content: "Greet me." }], stream: true },
   prompt_tokens: 31,
+  prompt_token_ids: [1, 520, 9531, 198], // the end of the rendered prompt; needed where the model has a parser
 }));
 await publish("chunk", JSON.stringify({ choices: [{ index: 0, token_ids: [19556, 28] }] }));
 await publish("chunk", JSON.stringify({ choices: [{ index: 0, token_ids: [905, 17, 2], finish_reason: "stop" }] }));

@@ -43,11 +43,21 @@ function postJson(url, body) {
   return getJson(url, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
 }
 
+// 1 reply, 2 replies
+function count(number, noun, plural = `${noun}s`) {
+  return `${number} ${number === 1 ? noun : plural}`;
+}
+
 function visible(text) {
   return text.replaceAll("\n", "⏎\n").replaceAll("\t", "⇥\t");
 }
 
 // --- where a generation comes from ------------------------------------------------------------------------------------
+
+// An error object's message.
+function reasonOf(error) {
+  return error?.error?.message ?? "no reason was given";
+}
 
 // JSON lines of a recording, or one object with context and chunks -> [{id, context, chunks}]
 function readGenerations(text) {
@@ -73,6 +83,7 @@ function readGenerations(text) {
   for (const line of objects) {
     if (line.event === "open") found.set(line.request_id, { id: line.request_id, context: line.context, chunks: [] });
     else if (line.event === "chunk") found.get(line.request_id)?.chunks.push(line.chunk);
+    else if (line.event === "error" && found.has(line.request_id)) found.get(line.request_id).failure = reasonOf(line.error);
   }
   if (!found.size) throw new Error("this is no recording: no line has the event open");
   return [...found.values()];
@@ -83,7 +94,9 @@ async function fetchLive(id) {
   const found = await getJson(`${INSPECT}/${encodeURI(id)}`);
   const chunks = [];
   let unknown = 0;
+  let failure = "";
   for (const reply of found.replies) {
+    if (reply.error) failure = reasonOf(reply.error);
     for (const choice of reply.chunk?.choices ?? []) {
       if (choice.token_ids) {
         const { index, token_ids, finish_reason, stop_reason } = choice;
@@ -91,7 +104,8 @@ async function fetchLive(id) {
       } else unknown += 1;
     }
   }
-  return { id, context: found.context ?? { kind: "chat", chat_request: { messages: [] } }, chunks, unknown, replies: found.replies, last: found.last };
+  const { status, replies, last } = found;
+  return { id, context: found.context ?? { kind: "chat", chat_request: { messages: [] } }, chunks, unknown, failure, status, replies, last };
 }
 
 // A sample's text as ids of the chosen model, which a worker's tokenizer makes, a few in each event.
@@ -114,7 +128,6 @@ async function useSample() {
   if (byId("sample").value !== chosen) return; // another one was chosen meanwhile
   setConfig("a", sample.a);
   setConfig("b", sample.b);
-  state.position = 0;
   useGenerations([generation], sample.note);
 }
 
@@ -132,6 +145,8 @@ function current() {
 }
 
 function useRequest() {
+  clear(); // what is shown is another request's
+  state.position = 0;
   const indexes = new Set(current().chunks.flatMap((chunk) => chunk.choices.map((choice) => choice.index)));
   const sorted = [...indexes].sort((a, b) => a - b);
   byId("choice").replaceChildren(...(sorted.length ? sorted : [0]).map((index) => element("option", { textContent: index })));
@@ -163,6 +178,21 @@ function buildConfig(name) {
     });
   }
   mode.addEventListener("change", refresh);
+  box.append(element("p", { className: "hint", id: `${name}-hint` }));
+}
+
+// Options without an effect, in the words of the worker's log.
+function idle({ tool_call_parser: tool, enable_auto_tool_choice: auto }) {
+  if (tool && !auto) return `tool parser ${tool} has no effect on tool_choice auto: tick auto tools`;
+  if (auto && !tool) return "auto tools has no effect without a tool parser";
+  return "";
+}
+
+function showHints() {
+  ["a", "b"].forEach((name, which) => {
+    const one = state.traces[which];
+    byId(`${name}-hint`).textContent = one ? idle(one.parsers) : "";
+  });
 }
 
 // options: by name; null: the model's own; left out: none.
@@ -192,12 +222,21 @@ async function trace(request, { parsers, withoutPrompt }) {
   return postJson(INSPECT, { context, chunks: request.chunks, index: Number(byId("choice").value), parsers });
 }
 
+// Nothing is shown until the next answer.
+function clear() {
+  state.traces = [];
+  byId("result").hidden = true;
+  for (const id of ["strips", "position", "detail-a", "detail-b"]) byId(id).replaceChildren();
+  for (const id of ["tokens", "chunks"]) byId(id).tBodies[0].replaceChildren();
+  showHints();
+}
+
 async function refresh() {
   const request = current();
   if (!request) return;
   const sequence = ++state.sequence;
   if (!request.chunks.length) {
-    byId("result").hidden = true;
+    clear();
     showReplies(request);
     state.answered = sequence;
     return;
@@ -209,32 +248,39 @@ async function refresh() {
     state.traces = traces;
     state.position = Math.min(state.position, Math.max(0, traces[0].tokens.length - 1));
     const ids = traces[0].tokens.length;
-    const differ = traces.length > 1 ? `, ${differences().length} of them differ` : "";
-    say(`${request.id}: ${ids} tokens in ${traces[0].chunks.length} events${differ}`);
+    const different = differences().length;
+    const differ = traces.length > 1 ? `, ${different} of them ${different === 1 ? "differs" : "differ"}` : "";
+    const failed = request.failure ? `; then it failed: ${request.failure}` : "";
+    say(`${request.id}: ${count(ids, "token")} in ${count(traces[0].chunks.length, "event")}${differ}${failed}`, Boolean(failed));
     draw();
+    showHints();
   } catch (error) {
     if (sequence !== state.sequence) return;
-    byId("result").hidden = true;
+    clear();
     say(error.message, true);
   }
   state.answered = sequence;
 }
 
-function showReplies(request) {
-  const note = request.unknown
-    ? "Its replies have no token ids: open requests with return_token_ids to see tokens, or record the stream (derender record). "
-    : "It has no events yet. ";
-  byId("result").hidden = !request.replies?.length;
-  state.traces = [];
-  byId("strips").replaceChildren();
-  byId("tokens").tBodies[0].replaceChildren();
-  if (request.replies?.length) {
-    table("chunks", ["reply", "sent", "state, bytes"], request.replies.map((reply) => [
+// replies, last, status: of a live request; a recording has none.
+function showReplies({ id, replies, last, unknown, failure, status }) {
+  byId("result").hidden = !replies?.length;
+  byId("result").classList.add("replies");
+  byId("sent-title").textContent = "Replies, as they were sent";
+  if (replies?.length) {
+    table("chunks", ["reply", "sent", "state, bytes"], replies.map((reply) => [
       reply.id, JSON.stringify(reply.chunk?.choices?.[0]?.delta ?? reply.chunk ?? reply.error), String(reply.state_bytes ?? ""),
     ]));
   }
-  const shown = request.replies?.length ?? 0;
-  say(note + (shown < request.last ? `The first ${shown} of ${request.last} replies.` : `${shown} replies.`));
+  const notes = [];
+  if (failure) notes.push(`${id} failed: ${failure.replace(/\.$/, "")}.`);
+  if (unknown) notes.push("Its replies have no token ids: open requests with return_token_ids to see tokens, or record the stream (derender record).");
+  else if (!failure) notes.push(!status || status === "open" ? "It has no events yet." : `It is ${status}, and has no events.`);
+  if (replies) {
+    const all = count(last, "reply", "replies");
+    notes.push(replies.length < last ? `The first ${replies.length} of ${all}.` : `${all}.`);
+  }
+  say(notes.join(" "), Boolean(failure));
 }
 
 // --- both traces, token by token -----------------------------------------------------------------------------------------
@@ -270,6 +316,8 @@ function deltaText(delta) {
 function draw() {
   const traces = state.traces;
   byId("result").hidden = false;
+  byId("result").classList.remove("replies");
+  byId("sent-title").textContent = "Events of the engine as they came, and what was sent for each";
   byId("result").classList.toggle("single", traces.length === 1);
   byId("next-difference").disabled = traces.length === 1;
   byId("strips").replaceChildren(...traces.map((one, which) => {

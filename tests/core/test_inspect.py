@@ -17,7 +17,6 @@ from tests.core import support
 from tests.core.harness import chat_request as chat
 from tests.core.harness import fault_model
 from worker.core.errors import RequestError, UnknownModel
-from worker.core.grammars import REASONING_NAMES
 from worker.core.inspect import REGIONS, inspect_call, trace
 from worker.core.model import Limits, Model
 from worker.core.parse import _HANDLERS
@@ -201,7 +200,32 @@ def test_other_parsers_than_the_model_s() -> None:
     [
         (
             {"parsers": {"reasoning_parser": "none_such"}},
-            f"reasoning parser 'none_such' is not known; known are: {', '.join(REASONING_NAMES)}",
+            "reasoning parser 'none_such' is not known; /v1/parsers lists the names",
+        ),
+        (
+            {"parsers": {"tool_call_parser": "nope"}},  # though it has no effect without enable_auto_tool_choice
+            "tool parser 'nope' is not known; /v1/parsers lists the names",
+        ),
+        (
+            {"parsers": {"tool_call_parser": "hermess", "enable_auto_tool_choice": True}},
+            "tool parser 'hermess' is not known (did you mean hermes?); /v1/parsers lists the names",
+        ),
+        (
+            {"parsers": {"reasoning_parser": "R1"}},
+            "reasoning parser 'R1' is not known (did you mean deepseek_r1?); /v1/parsers lists the names",
+        ),
+        (
+            {"parsers": {"tool_call_parser": "openai_gptoss"}},
+            "tool parser 'openai_gptoss' is a reasoning parser (did you mean openai?); /v1/parsers lists the names",
+        ),
+        (
+            {"parsers": {"tool_call_parser": "auto"}},
+            "tool parser auto: a worker that is started with it chooses by the chat template, once; here name a parser,"
+            " or take the model's own options",
+        ),
+        (
+            {"parsers": {"tool_call_parser": "hf", "enable_auto_tool_choice": True}},
+            "parser 'hf' needs the tokenizer's response_template, and this tokenizer has none",
         ),
         ({"parsers": {"stop_scope": "x"}}, "body.parsers.stop_scope: Invalid enum value 'x'"),
         (
@@ -210,7 +234,7 @@ def test_other_parsers_than_the_model_s() -> None:
         ),
         ({"context": {"kind": "x"}}, "body.context.kind: Invalid enum value 'x'"),
     ],
-    ids=["parser", "word", "length", "kind"],
+    ids=["parser", "idle parser", "near", "part", "other kind", "auto", "no template", "word", "length", "kind"],
 )
 def test_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError) as raised:

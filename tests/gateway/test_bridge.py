@@ -149,9 +149,39 @@ async def test_an_engine_that_stays_away(ends: Ends, server_url: str, caplog: py
     assert [record.getMessage() for record in caplog.records if record.name == "gateway.bridge"] == [
         "requests of the default queue go to the engine at 127.0.0.1:9",
         "request r: engine at 127.0.0.1:9: ConnectError, trying again",
+        "request r failed: engine at 127.0.0.1:9: ConnectError",
         "request w: engine at 127.0.0.1:9: ConnectError, trying again",
+        "request w failed: engine at 127.0.0.1:9: ConnectError",
     ]
     assert await ends.pending() == 0
+
+
+LOGGED: dict[str, tuple[Generation, str, str]] = {
+    "refused": (
+        Generation([[]], refuse=(400, {"error": {"message": "secret words", "code": 400}})),
+        "",
+        "status 400 for POST /inference/v1/generate",
+    ),
+    "no such path": (Generation([[5]]), "/v1", "status 404 for POST /v1/inference/v1/generate"),
+    "error in stream": (Generation([[5, 6]], error_after=1), "", "an error in its stream"),
+    "broken off": (Generation([[5, 6]], break_after=1), "", "RemoteProtocolError in mid-stream"),
+    "silent": (Generation([[5, 6]], first_pause_s=30.0), "", "nothing for 0.3 s"),
+}
+
+
+@pytest.mark.parametrize("name", LOGGED)
+async def test_every_failure_of_an_engine_is_logged(
+    ends: Ends, server_url: str, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """Where it was asked and how it failed, without the words of its answer: those are the client's."""
+    generation, path, said = LOGGED[name]
+    with serving(engine_of(generation).app) as url:
+        async with bridge_to(server_url, url + path, retries=0, engine_timeout_s=0.3):
+            caplog.set_level("WARNING", logger="gateway.bridge")
+            await ends.ask("r", request())
+            await ends.published("r")
+    logged = [record.getMessage() for record in caplog.records if record.name == "gateway.bridge"]
+    assert logged == [f"request r failed: engine at {url.removeprefix('http://')}: {said}"]
 
 
 async def test_an_engine_that_says_nothing(ends: Ends, server_url: str) -> None:

@@ -218,6 +218,21 @@ def test_keys_that_are_typed_do_not_step(stack: Stack, tmp_path: Path) -> None:
         assert page.run("[byId('a-reasoning_parser').value, state.position]") == ["con", 0]
 
 
+WRONG_PARSERS: list[tuple[dict[str, str], str]] = [
+    ({"reasoning_parser": "no_such"}, "reasoning parser 'no_such' is not known; /v1/parsers lists the names"),
+    ({"tool_call_parser": "nope"}, "tool parser 'nope' is not known; /v1/parsers lists the names"),
+    (
+        {"tool_call_parser": "hermess"},
+        "tool parser 'hermess' is not known (did you mean hermes?); /v1/parsers lists the names",
+    ),
+    (
+        {"tool_call_parser": "auto"},
+        "tool parser auto: a worker that is started with it chooses by the chat template, once; here name a parser, or"
+        " take the model's own options",
+    ),
+]
+
+
 def test_what_is_wrong_is_said(stack: Stack, tmp_path: Path) -> None:
     with browser(f"{stack.gateway}/inspector/", tmp_path) as page:
         for text, message in (
@@ -228,11 +243,135 @@ def test_what_is_wrong_is_said(stack: Stack, tmp_path: Path) -> None:
             page.run(f"byId('paste').value = {json.dumps(text)}; byId('use-paste').click()")
             page.wait(f"byId('message').textContent === {json.dumps(message)}")
         paste(page, recording(stack, "One."))
-        choose(page, "a", reasoning_parser="no_such")
-        page.wait("byId('message').classList.contains('error') && byId('result').hidden")
-        assert "no_such" in page.run("byId('message').textContent")
+        for parsers, message in WRONG_PARSERS:
+            choose(page, "a", **{"reasoning_parser": "", "tool_call_parser": "", **parsers})
+            page.wait("byId('message').classList.contains('error') && byId('result').hidden")
+            assert page.run("byId('message').textContent") == message
         page.run("byId('live').value = 'nobody'; byId('fetch').click()")
         page.wait("byId('message').textContent === 'request nobody is not known, or its stream was forgotten'")
+
+
+def test_options_without_an_effect_are_said(stack: Stack, tmp_path: Path) -> None:
+    """At the configuration that has them, in the words of the worker's log; gone with the option and with the trace."""
+    hints = "['a', 'b'].map((name) => byId(`${name}-hint`).textContent)"
+    idle_tool = "tool parser hermes has no effect on tool_choice auto: tick auto tools"
+    with browser(f"{stack.gateway}/inspector/", tmp_path) as page:
+        paste(page, recording(stack, CALL))
+        seen = [page.run(hints)]
+        choose(page, "a", tool_call_parser="hermes")
+        seen.append(page.run(hints))
+        choose(page, "b", enable_auto_tool_choice=True)
+        seen.append(page.run(hints))
+        choose(page, "a", enable_auto_tool_choice=True)
+        choose(page, "b", mode="off")
+        seen.append(page.run(hints))
+        choose(page, "a", enable_auto_tool_choice=False)
+        choose(page, "a", reasoning_parser="no_such")
+        seen.append(page.run(hints))
+        assert page.errors == []
+    assert seen == [
+        ["", ""],
+        [idle_tool, ""],
+        [idle_tool, "auto tools has no effect without a tool parser"],
+        ["", ""],
+        ["", ""],
+    ]
+
+
+SHOWN = """({
+  request: byId('request').selectedOptions[0].textContent, message: byId('message').textContent,
+  error: byId('message').classList.contains('error'), position: byId('position').textContent,
+  details: byId('detail-a').textContent + byId('detail-b').textContent, strips: byId('strips').textContent,
+  tokens: byId('tokens').tBodies[0].rows.length,
+  visible: [...byId('result').children].filter((one) => one.offsetParent).map((one) => one.id || one.className),
+  title: byId('sent-title').textContent,
+})"""
+"""What the page says of a request, and which parts of the result are to be seen."""
+
+
+def open_sample(page: Page, number: int) -> None:
+    page.run(f"byId('sample').value = '{number}'; byId('sample').dispatchEvent(new Event('change'))")
+    page.wait(f"byId('message').textContent.startsWith(SAMPLES[{number}].name) && {IDLE}")
+
+
+def fetch(page: Page, id_: str) -> None:
+    page.run(f"byId('live').value = '{id_}'; byId('fetch').click()")
+    page.wait(f"byId('request').selectedOptions[0]?.textContent === '{id_}' && {IDLE}")
+
+
+def ask_live(stack: Stack, *, fails: bool = False, **more: Any) -> str:
+    """A streamed request through the gateway; gives its id."""
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "x"}], "stream": True, "detach": True, **more}
+    if fails:  # the answer has no id then, what the engine was asked has
+        asked = len(stack.engine.requests)
+        assert httpx.post(f"{stack.gateway}/v1/chat/completions", json=body).status_code == 422
+        return str(stack.engine.requests[asked]["request_id"])
+    return httpx.post(f"{stack.gateway}/v1/chat/completions", json=body).headers["x-request-id"]
+
+
+def test_a_request_without_ids_takes_the_sample_s_place(stack: Stack, tmp_path: Path) -> None:
+    """Nothing of the generation before is left beside the new id: no position, no details, no tokens."""
+    stack.says("One, two.")
+    id_, replies = ask_live(stack), len(stack.ids("One, two."))
+    with browser(f"{stack.gateway}/inspector/", tmp_path) as page:
+        open_sample(page, 1)
+        page.run("go(5)")
+        fetch(page, id_)
+        assert page.run(SHOWN) == {
+            "request": id_,
+            "message": "Its replies have no token ids: open requests with return_token_ids to see tokens, or record"
+            f" the stream (derender record). {replies} replies.",
+            "error": False, "position": "", "details": "", "strips": "", "tokens": 0, "visible": ["sent"],
+            "title": "Replies, as they were sent",
+        }  # fmt: skip
+        # and back again: a new generation begins at its first token
+        open_sample(page, 1)
+        shown = page.run(SHOWN)
+        assert shown["position"].startswith("token 1 of ")
+        assert shown["title"] == "Events of the engine as they came, and what was sent for each"
+        assert shown["visible"] == ["tokens-title", "legend", "stepper", "strips", "details", "", "sent"]
+        assert page.errors == []
+
+
+def test_a_failed_request_says_why_at_the_top(stack: Stack, tmp_path: Path) -> None:
+    refusal = {"error": {"message": "too hot to run", "type": "TooHot", "param": None, "code": 422}}
+    stack.says("x", refuse=(422, refusal))
+    early = ask_live(stack, fails=True)
+    stack.says("one two three four", error_after=1)
+    late = ask_live(stack, return_token_ids=True)
+    with browser(f"{stack.gateway}/inspector/", tmp_path) as page:
+        open_sample(page, 1)
+        fetch(page, early)
+        shown = page.run(SHOWN)
+        assert (shown["message"], shown["error"]) == (f"{early} failed: too hot to run. 1 reply.", True)
+        assert (shown["position"], shown["details"], shown["visible"]) == ("", "", ["sent"])
+        choose(page, "b", mode="off")
+        fetch(page, late)
+        shown = page.run(SHOWN)
+        message = f"{late}: 1 token in 1 event; then it failed: the engine died"
+        assert (shown["message"], shown["error"]) == (message, True)
+        assert shown["position"] == "token 1 of 1, event 1 of 1"
+        assert page.errors == []
+
+
+def test_a_failed_request_of_a_recording(stack: Stack, tmp_path: Path) -> None:
+    lines = recording(stack, "One.").splitlines()[:2]
+    error = {"message": "out of memory", "type": "InternalServerError", "param": None, "code": 500}
+    lines.append(json.dumps({"t": 9, "event": "error", "request_id": "r", "error": {"error": error}}))
+    with browser(f"{stack.gateway}/inspector/", tmp_path) as page:
+        paste(page, "\n".join(lines))
+        ids = len(stack.ids("One."))
+        message = f"r: {ids} tokens in 1 event; then it failed: out of memory"
+        assert page.run("byId('message').textContent") == message
+        for left, said in ((lines[:1] + lines[2:], "r failed: out of memory."), (lines[:1], "It has no events yet.")):
+            paste(page, "\n".join(left))
+            assert page.run("byId('message').textContent") == said
+
+
+def test_numbers_have_their_noun(stack: Stack, tmp_path: Path) -> None:
+    with browser(f"{stack.gateway}/inspector/", tmp_path) as page:
+        words = "[0, 1, 2].map((one) => [count(one, 'token'), count(one, 'reply', 'replies')])"
+        assert page.run(words) == [["0 tokens", "0 replies"], ["1 token", "1 reply"], ["2 tokens", "2 replies"]]
 
 
 def test_a_live_request_with_and_without_ids(stack: Stack, tmp_path: Path) -> None:

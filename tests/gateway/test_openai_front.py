@@ -173,6 +173,29 @@ def test_errors_before_the_first_token_have_a_status(stack: Stack, client: opena
             client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=stream)
 
 
+@pytest.mark.parametrize("n", [0, -1, 1025, 20_000, "0"], ids=str)
+@pytest.mark.parametrize("kind", ["chat", "completion"])
+def test_a_number_of_choices_out_of_bounds(stack: Stack, kind: str, n: int | str) -> None:
+    """Said in words of the client's request, before a bridge sees it."""
+    path, asked = {
+        "chat": ("/v1/chat/completions", {"messages": MESSAGES}),
+        "completion": ("/v1/completions", {"prompt": "x"}),
+    }[kind]
+    before = len(stack.engine.requests)
+    for stream in (False, True):
+        answer = httpx.post(f"{stack.gateway}{path}", json={**asked, "n": n, "stream": stream}, timeout=20)
+        error = {"message": "n must be from 1 to 1024", "type": "Bad Request", "param": "n", "code": 400}
+        assert (answer.status_code, answer.json()) == (400, {"error": error})
+    assert len(stack.engine.requests) == before
+
+
+def test_what_is_no_json_the_worker_says(stack: Stack) -> None:
+    headers = {"content-type": "application/json"}
+    for body in (b"{", b'{"n": "x"}', b"\xff", b"[" * 5000):
+        answer = httpx.post(f"{stack.gateway}/v1/chat/completions", content=body, headers=headers, timeout=20)
+        assert (answer.status_code, answer.json()["error"]["type"]) == (400, "Bad Request"), body[:20]
+
+
 def test_a_busy_engine_is_asked_again(stack: Stack, client: openai.OpenAI) -> None:
     answers = iter([(503, {"error": {"message": "starting"}}), None])
     stack.engine.script = lambda _: Generation([stack.ids("ready")], refuse=next(answers))

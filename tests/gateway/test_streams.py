@@ -151,6 +151,10 @@ async def test_what_is_over_is_said(stack: Stack) -> None:
 
     assert await status(f"{ids[-1]}-0") == (204, None)
     assert await status("never") == (400, "Last-Event-ID has to be the id of an event of this stream, such as 7-0")
+    assert await status(None, f"{url}?after=never") == (
+        400,
+        "after has to be the id of an event of this stream, such as 7-0",
+    )
     assert (await status(None, f"{url}?from=middle"))[0] == 400
     assert (await status("99-0")) == (
         410,
@@ -162,7 +166,8 @@ async def test_what_is_over_is_said(stack: Stack) -> None:
     )
     assert (await status(None, f"{stack.gateway}/v1/streams/no%20body"))[0] == 400
     await on_redis(stack.redis.url, "XTRIM", reply, "MINID", "3-0")
-    assert await status("1-0") == (410, f"events 2 to 2 of request {request_id} have expired")
+    assert await status("1-0") == (410, f"event 2 of request {request_id} has expired")
+    assert await status("0-0") == (410, f"events 1 to 2 of request {request_id} have expired")
     assert (await sse.read(url, after="2-0")).ids == ids[2:]
     await on_redis(stack.redis.url, "DEL", reply)
     assert await status(None) == (410, f"request {request_id} is finished, and its stream has expired")

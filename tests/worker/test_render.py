@@ -188,6 +188,8 @@ def test_server_and_request_arguments_of_a_template() -> None:
             (400, "chat_template_kwargs", "chat_template_kwargs may not set messages"),
         ),
         ({"max_tokens": 0}, (400, "max_tokens", "max_tokens has to be at least 1")),
+        ({"n": 0}, (400, "n", "n must be from 1 to 16384")),
+        ({"n": 16385}, (400, "n", "n must be from 1 to 16384")),
         ({"top_logprobs": 2}, (400, "top_logprobs", "top_logprobs needs logprobs to be true")),
         (
             {"response_format": {"type": "xml"}},

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace as with_fields
+from difflib import get_close_matches
 from itertools import groupby
 
 import msgspec
@@ -30,9 +31,11 @@ from schemas.state import StreamState
 from worker.core import run_constants as regions
 from worker.core import stop, validate
 from worker.core.calls import Models
+from worker.core.choose import AUTO
 from worker.core.compiled import from_portable
 from worker.core.detokenize import START, decode_pieces, flush, seed
 from worker.core.errors import GrammarError, RequestError
+from worker.core.grammars import REASONING_NAMES, TOOL_NAMES
 from worker.core.json_regions import ARGUMENTS
 from worker.core.model import Limits, Model, ParserConfig
 from worker.core.prepare import PreparedRequest, prepare
@@ -64,6 +67,10 @@ REGIONS = {
 
 _IN_ARGUMENTS = frozenset((regions.JSON, regions.VALUE, regions.LITERALS, regions.PYTHON, regions.ELEMENTS))
 
+MAX_MEANT = 3
+NEAR = 0.61
+"""How many names are proposed for one that is not known, and how much of them has to agree (difflib's ratio)."""
+
 _decoder = msgspec.json.Decoder(InspectRequest)
 _encode = msgspec.json.Encoder().encode
 
@@ -76,6 +83,7 @@ def inspect_call(models: Models, body: bytes, *, request_id: str, created: int, 
     asked = validate.decode(_decoder, body, limits)
     model = models(asked.context.model)
     if asked.parsers is not None:
+        _check_names(asked.parsers)
         model = with_fields(model, parsers=ParserConfig(**structs.asdict(asked.parsers)))
     context = structs.replace(asked.context, fingerprint=None)
     try:
@@ -83,6 +91,33 @@ def inspect_call(models: Models, body: bytes, *, request_id: str, created: int, 
     except GrammarError as error:
         raise RequestError(str(error), param="parsers") from None
     return _encode(trace(request, asked.chunks, index=asked.index, prompt=asked.prompt))
+
+
+def _check_names(parsers: ParserChoice) -> None:
+    """Names as `derender worker` checks them, whether they come into effect or not. Raises RequestError."""
+    names = {"reasoning": REASONING_NAMES, "tool": TOOL_NAMES}
+    given = {"reasoning": parsers.reasoning_parser, "tool": parsers.tool_call_parser}
+    for kind, other in (("reasoning", "tool"), ("tool", "reasoning")):
+        name = given[kind]
+        if not name or name in names[kind]:
+            continue
+        if name == AUTO:
+            raise RequestError(
+                f"{kind} parser auto: a worker that is started with it chooses by the chat template, once; here name a"
+                " parser, or take the model's own options",
+                param="parsers",
+            )
+        wrong = f"is a {other} parser" if name in names[other] else "is not known"
+        message = f"{kind} parser {name[:100]!r} {wrong}{_near(name, names[kind])}; /v1/parsers lists the names"
+        raise RequestError(message, param="parsers")
+
+
+def _near(given: str, names: Sequence[str]) -> str:
+    given = given.lower()
+    near = [name for name in names if given in name] if len(given) > 1 else []
+    near += get_close_matches(given, names, n=MAX_MEANT, cutoff=NEAR)
+    near = list(dict.fromkeys(near))[:MAX_MEANT]
+    return f" (did you mean {' or '.join(near)}?)" if near else ""
 
 
 def trace(
