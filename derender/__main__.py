@@ -11,7 +11,8 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from link.process import own_version
-from worker.settings import SettingsError, did_you_mean
+from worker.core.names import did_you_mean
+from worker.settings import SettingsError
 
 VERBS = {
     "worker": "drain partitions: token ids in, OpenAI-compatible replies out",

@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 import json
 import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from schemas.keys import DEFAULT_PARTITIONS, PREFIX, Keys
+from worker.core.names import did_you_mean
 
 ENV_PREFIX = "DERENDER_"
 DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
-MAX_MEANT = 3
-"""Names that an error proposes for one that is not known."""
-NEAR = 0.65
-"""Part of two names that has to agree (difflib's ratio); at its own 0.6, `nope` is near `openai`."""
 
 S = TypeVar("S")
 
@@ -193,16 +189,6 @@ class Settings(RedisSettings, ModelSettings):
 
 def flag(name: str, on: bool = True) -> str:
     return ("--" if on else "--no-") + name.replace("_", "-")
-
-
-def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """What to append to the message about a name that is not known; nothing where none is near."""
-    names, given = list(known), given.lower()
-    near = [name for name in names if given in name] if len(given) > 1 else []
-    near += [name for name in names if len(name) > 3 and name in given]
-    near += difflib.get_close_matches(given, names, n=MAX_MEANT, cutoff=NEAR)
-    near = list(dict.fromkeys(near))[:MAX_MEANT]
-    return f" (did you mean {' or '.join(near)}?)" if near else ""
 
 
 def env_name(name: str) -> str:

@@ -15,7 +15,6 @@ from worker.settings import (
     Settings,
     SettingsError,
     add_options,
-    did_you_mean,
     env_name,
     flag,
     load,
@@ -190,22 +189,3 @@ def test_known_tool_parsers(name: str) -> None:
 def test_template_kwargs() -> None:
     assert ModelSettings(default_chat_template_kwargs='{"a": 1}').template_kwargs() == {"a": 1}
     assert ModelSettings().template_kwargs() == {}
-
-
-@pytest.mark.parametrize(
-    ("given", "known", "expected"),
-    [
-        ("hermse", ["pythonic", "hermes"], " (did you mean hermes?)"),
-        ("QWEN", ["hermes", "qwen3_xml"], " (did you mean qwen3_xml?)"),
-        ("aab", ["aaa", "xaabx"], " (did you mean xaabx or aaa?)"),
-        ("aa", ["aa1", "aa2", "aa3", "aa4"], " (did you mean aa1 or aa2 or aa3?)"),
-        ("x", ["hermes", "xlam"], ""),
-        ("nope", ["openai", "hermes"], ""),
-        ("openai_gptoss", ["hermes", "openai", "oss"], " (did you mean openai?)"),
-        ("", ["hermes"], ""),
-    ],
-    ids=str,
-)
-def test_near_names(given: str, known: list[str], expected: str) -> None:
-    """Those that hold what was given come first, then those that it holds, then those that look like it."""
-    assert did_you_mean(given, known) == expected

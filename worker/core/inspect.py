@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace as with_fields
-from difflib import get_close_matches
 from itertools import groupby
 
 import msgspec
@@ -38,6 +37,7 @@ from worker.core.errors import GrammarError, RequestError
 from worker.core.grammars import REASONING_NAMES, TOOL_NAMES
 from worker.core.json_regions import ARGUMENTS
 from worker.core.model import Limits, Model, ParserConfig
+from worker.core.names import did_you_mean
 from worker.core.prepare import PreparedRequest, prepare
 from worker.core.step import derender_step
 
@@ -66,10 +66,6 @@ REGIONS = {
 }
 
 _IN_ARGUMENTS = frozenset((regions.JSON, regions.VALUE, regions.LITERALS, regions.PYTHON, regions.ELEMENTS))
-
-MAX_MEANT = 3
-NEAR = 0.61
-"""How many names are proposed for one that is not known, and how much of them has to agree (difflib's ratio)."""
 
 _decoder = msgspec.json.Decoder(InspectRequest)
 _encode = msgspec.json.Encoder().encode
@@ -108,16 +104,8 @@ def _check_names(parsers: ParserChoice) -> None:
                 param="parsers",
             )
         wrong = f"is a {other} parser" if name in names[other] else "is not known"
-        message = f"{kind} parser {name[:100]!r} {wrong}{_near(name, names[kind])}; /v1/parsers lists the names"
+        message = f"{kind} parser {name[:100]!r} {wrong}{did_you_mean(name, names[kind])}; /v1/parsers lists the names"
         raise RequestError(message, param="parsers")
-
-
-def _near(given: str, names: Sequence[str]) -> str:
-    given = given.lower()
-    near = [name for name in names if given in name] if len(given) > 1 else []
-    near += get_close_matches(given, names, n=MAX_MEANT, cutoff=NEAR)
-    near = list(dict.fromkeys(near))[:MAX_MEANT]
-    return f" (did you mean {' or '.join(near)}?)" if near else ""
 
 
 def trace(
