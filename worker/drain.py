@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 
 BATCH_ENTRIES = 64
 BATCH_BYTES = 1024 * 1024
+UNKNOWN_BYTES = BATCH_BYTES / 8
+"""Size of an entry, as long as nothing is known of it."""
+
 SLICE_S = 0.005
 """Work between two publishes, and so between two turns of the event loop: no partition waits longer for another."""
 
@@ -111,7 +114,7 @@ class _Lane:
     attempt: int = 0  # how many were begun at the cursor; with ours, once it is counted
     counted: bool = False  # this owner's beginning was counted
     careful: int = 0  # entries still to be taken one by one, after a worker died
-    entry_bytes: float = BATCH_BYTES / 8  # of late; the first read takes few, for nothing is known of them
+    entry_bytes: float = 0.0  # size of an entry of late; 0: none came yet
     lag: int = 0  # unread entries that Redis counted at the last look
     buffer: deque[Entry] = field(default_factory=deque)
 
@@ -326,7 +329,9 @@ class Drain:
     async def _read(self, *, only: str | None = None, block_ms: int | None = None) -> None:
         """Fill the buffers that are empty. only: of this lane. block_ms: wait so long for one entry; None: do not."""
         lanes = [lane for lane in self.lanes.values() if not lane.buffer and only in (None, lane.name)]
-        largest = max(1.0, *(lane.entry_bytes for lane in lanes))
+        # A read that waits is the first to see what comes to a lane where nothing came yet: it takes few.
+        unknown = 0.0 if block_ms is None else UNKNOWN_BYTES
+        largest = max(lane.entry_bytes or unknown for lane in lanes) or UNKNOWN_BYTES
         count = max(1, min(BATCH_ENTRIES, int(BATCH_BYTES / largest)))
         if only == "bulk" and self.turns.somebody_is_live:
             count = min(count, BULK_ENTRIES)
@@ -337,7 +342,8 @@ class Drain:
                 return  # read from a cursor that we have left
             lane = self.lanes[name]
             lane.buffer.extend(entries)
-            lane.entry_bytes = 0.5 * lane.entry_bytes + 0.5 * sum(map(_size, entries)) / len(entries)
+            size = sum(map(_size, entries)) / len(entries)
+            lane.entry_bytes = max(1.0, 0.5 * (lane.entry_bytes or size) + 0.5 * size)
 
     async def _slice(self, lane: _Lane) -> None:
         """Fold entries for at most SLICE_S and commit them; alone in this process where others ended."""

@@ -18,7 +18,7 @@ from schemas.state import RequestState
 from tests.events import chunk
 from worker.batch import DEAD_SHARE, MAX_DEAD_FIELDS, Rules
 from worker.core.model import Model
-from worker.core.session import Core, Session
+from worker.core.session import Core, Entry, Session
 from worker.drain import BATCH_ENTRIES, Counts, Drain
 from worker.streams import Moved, Partition
 
@@ -152,6 +152,22 @@ async def test_a_batch_is_one_publish_and_is_trimmed(redis: Redis, smollm2: Mode
     assert drain.counts.replies == 20
     assert drain.counts.publishes < 10
     assert await redis.xlen(NAMES.chunks(0)) == 1
+
+
+async def test_a_backlog_is_read_in_full_batches(redis: Redis, smollm2: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though nothing is known of what may come in the other lane, nor of this one before the first read."""
+    await add_stream(redis, chunks=300)
+    drain = make(redis, smollm2, until=301)
+    read, counts = drain.partition.read, list[int]()
+
+    async def watched(cursors: dict[str, bytes], *, count: int, block_ms: int | None) -> dict[str, list[Entry]]:
+        found = await read(cursors, count=count, block_ms=block_ms)
+        counts.extend(len(entries) for entries in found.values())
+        return found
+
+    monkeypatch.setattr(drain.partition, "read", watched)
+    await drain.run()
+    assert counts == [8, 64, 64, 64, 64, 37]
 
 
 async def test_a_second_owner_is_refused(redis: Redis, smollm2: Model) -> None:
