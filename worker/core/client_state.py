@@ -62,8 +62,11 @@ def _check_stop(request: PreparedRequest, state: StreamState) -> None:
     if request.parser is None or not request.stops:
         raise StateMismatch("stream_state: stop_held is set, but this request holds no tokens for a stop string")
     added = request.model.vocabulary.added
-    # the first text of all may have lost the space that the decoder strips
-    if any(id_ != TEXT and added.get(id_) not in (text, " " + text) for text, id_ in state.stop_held):
+    # whether a text begins with the decoder's own space depends on what stands before it
+    if any(
+        id_ != TEXT and added.get(id_) not in (text, " " + text, text.removeprefix(" "))
+        for text, id_ in state.stop_held
+    ):
         raise StateMismatch("stream_state: stop_held has a text that is not the one of its id")
     # a token that a beginning starts in is held whole
     most = max(map(len, request.stops)) + max(map(len, added.values()), default=0)

@@ -93,22 +93,14 @@ def decode_pieces(vocabulary: Vocabulary, state: DecodeState, ids: Sequence[int]
         rest, state = flush(vocabulary, state)
         if text or rest:
             pieces.append((text + rest, TEXT))
-        text = added[id_]
-        if vocabulary.strips_leading_space and not state.started and id_ not in vocabulary.special:
-            text = text.removeprefix(" ")
-        pieces.append((text, id_))
-        state = _after_added(vocabulary, state, id_)
+        text, state = _decode(vocabulary, state, (id_,))
+        rest, state = flush(vocabulary, state)
+        pieces.append((text + rest, id_))
         start = position + 1
     text, state = _decode(vocabulary, state, ids[start:] if start else ids)
     if text:
         pieces.append((text, TEXT))
     return pieces, state
-
-
-def _after_added(vocabulary: Vocabulary, state: DecodeState, id_: int) -> DecodeState:
-    if vocabulary.kind == "window":
-        return DecodeState(window=(*state.window, id_)[-WINDOW_IDS:])
-    return _replace(state, started=True) if vocabulary.strips_leading_space and not state.started else state
 
 
 def flush(vocabulary: Vocabulary, state: DecodeState) -> tuple[str, DecodeState]:

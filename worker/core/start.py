@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from schemas.state import ParserState
+from schemas.state import DecodeState, ParserState
 from worker.core import message_regions
 from worker.core.compiled import SYMBOL, Compiled
+from worker.core.detokenize import decode_pieces, flush
 from worker.core.events import TEXT
 from worker.core.run import RequestView, Run
 from worker.core.run_constants import (
@@ -65,19 +66,10 @@ def current_turn(vocabulary: Vocabulary, ids: Sequence[int]) -> Sequence[int]:
 def read_ids(compiled: Compiled, ids: Sequence[int]) -> str:
     """Ids as the engine's text."""
     vocabulary = compiled.vocabulary
-    pieces: list[tuple[str, int]] = []
-    text: list[int] = []
-    for id_ in ids:
-        if id_ in vocabulary.added:
-            if text:
-                pieces.append((vocabulary.decode(text), TEXT))
-                text = []
-            pieces.append((vocabulary.added[id_], id_))
-        else:
-            text.append(id_)
-    if text:
-        pieces.append((vocabulary.decode(text), TEXT))
-    return compiled.symbols.read(pieces)
+    within = DecodeState(started=vocabulary.strips_leading_space)  # they are the end of a prompt: a space is its own
+    pieces, state = decode_pieces(vocabulary, within, ids)
+    rest, _ = flush(vocabulary, state)
+    return compiled.symbols.read([*pieces, (rest, TEXT)])
 
 
 def thinking(compiled: Compiled, kwargs: Mapping[str, Any]) -> bool | None:

@@ -50,7 +50,7 @@ class _Table(dict[int, bytes]):
 class Vocabulary:
     """A tokenizer, seen by the detokenizer and the parser. Immutable but for its caches.
 
-    added: id -> text of every added token, as it is decoded (Gemma's runs of spaces are spelled `▁▁`);
+    added: id -> text of every added token by itself, as it is decoded (Gemma's runs of spaces are spelled `▁▁`);
     id_of: added token as it is spelled, and as grammars name it -> id; special: ids whose own flag says special;
     size: number of ids.
     """
@@ -82,16 +82,7 @@ class Vocabulary:
         """Bytes that an id stands for; empty for an id without a vocabulary entry."""
         self._byte_ids: set[int] = set()
         self._alone: dict[int, tuple[str, list[int] | None]] = {}
-        self.added: dict[int, str] = {
-            id_: token.content if id_ in self.special else self._inside(id_) for id_, token in added.items()
-        }
-
-    def _inside(self, id_: int) -> str:
-        """Text of an id with other text before it: decoders of a window may strip what comes first."""
-        alone = self.decode((id_,))
-        if self.kind != "window" or alone == self.tokenizer.id_to_token(id_):
-            return alone
-        return self.decode((id_, id_)).removeprefix(alone)
+        self.added: dict[int, str] = {id_: self.decode((id_,)) for id_ in added}
 
     def is_byte(self, id_: int) -> bool:
         """Whether the id is one byte of a byte-fallback run."""
