@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from derender.reach import needed
-from derender.words import count
+from derender.words import count, noun
 from link.redis import UNREACHABLE, LoginError, NoPermissionError, Redis, RedisError, ResponseError, connect
 from producer.connection import ConfigError
 from producer.survey import CONFIG, INFO, WORKERS, Survey, look
@@ -253,7 +253,7 @@ def database(survey: Survey, settings: DoctorSettings, names: Keys) -> Iterator[
         advice = "use the release that set up this database, or another --key-prefix"
         yield Finding("fail", f"wire version {survey.wire_version}, this release speaks {keys.WIRE_VERSION}", advice)
     if settings.partitions not in (None, number):
-        advice = f"leave --partitions out, or use another --key-prefix: {number} {'is' if number == 1 else 'are'} fixed"
+        advice = f"leave --partitions out, or use another --key-prefix: {number} {noun(number, 'is', 'are')} fixed"
         what = f"{count(number, 'partition')}, but --partitions says {settings.partitions}"
         yield Finding("fail", what, advice)
     else:
@@ -290,7 +290,7 @@ def workers(survey: Survey, last_dead: str) -> Iterator[Finding]:
     orphans = [one.number for one in survey.partitions if one.owner is None]
     if orphans and survey.members:
         advice = "wait a few seconds; if it stays so, the workers' logs say why they do not take them"
-        which = count(len(orphans), "partition").partition(" ")[2]
+        which = noun(len(orphans), "partition")
         yield Finding("warn", f"{which} without an owner: {', '.join(map(str, orphans))}", advice)
     slow = [
         one.number
@@ -299,7 +299,7 @@ def workers(survey: Survey, last_dead: str) -> Iterator[Finding]:
     ]
     if slow:
         numbers = ", ".join(map(str, slow))
-        which = count(len(slow), "partition").partition(" ")[2]
+        which = noun(len(slow), "partition")
         yield Finding("warn", f"entries wait more than {SLOW_MS // 1000} s in {which} {numbers}", "add workers")
     if dead := sum(one.dead for one in survey.partitions):
         yield Finding(

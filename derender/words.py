@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 
-def count(number: object, noun: str, plural: str = "") -> str:
-    """`1 entry`, `2 entries`. number: or a text in place of one that is not known. plural: default: noun + s."""
-    return f"{number} {noun if str(number) == '1' else plural or noun + 's'}"
+def noun(number: object, one: str, plural: str = "") -> str:
+    """number: or a text in place of one that is not known. plural: default: one + s."""
+    return one if str(number) == "1" else plural or one + "s"
+
+
+def count(number: object, one: str, plural: str = "") -> str:
+    """`1 entry`, `2 entries`."""
+    return f"{number} {noun(number, one, plural)}"

@@ -196,21 +196,11 @@ class Backend:
             refuse(503, "the workers are behind: try again later")
         except PublishError as error:
             logger.warning("a request was not taken: %s", error)
-            if await self._answers():
+            if isinstance(error.__cause__, ResponseError):  # it answered
                 refuse(503, "Redis does not take requests now: try again later")
             refuse(503, "Redis cannot be reached")
         except UNREACHABLE:
             refuse(503, "Redis cannot be reached")
-
-    async def _answers(self) -> bool:
-        """Whether Redis answers, be it with a refusal."""
-        try:
-            await self.redis.ping()
-        except UNREACHABLE:
-            return False
-        except ResponseError:
-            return True
-        return True
 
     async def workers(self) -> int:
         """Number of live workers. Raises what UNREACHABLE names."""

@@ -7,7 +7,7 @@ connection can read on at `/v1/streams/{id}`, where `id` is the one in every chu
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Literal
 
 import msgspec
@@ -31,14 +31,10 @@ class _Peek(msgspec.Struct):
 
     stream: bool | None = False
     detach: bool | None = False
-
-
-class _Count(msgspec.Struct):
     n: int | None = None
 
 
 _peek_decoder = msgspec.json.Decoder(_Peek, strict=False)
-_count_decoder = msgspec.json.Decoder(_Count, strict=False)
 
 Kind = Literal["chat", "completion"]
 
@@ -53,24 +49,24 @@ async def completion(backend: Backend, request: Request) -> Response:
 
 async def _complete(backend: Backend, request: Request, kind: Kind, render: str, request_id: str) -> Response:
     body = await json_body(request, backend.settings.max_body_bytes)
-    _check_count(body)
+    asked, wrong = _peek(body)
+    if asked.n is not None and not 1 <= asked.n <= MAX_N:  # a bridge would say so in words of its own
+        refuse(400, f"n must be from 1 to {MAX_N}", param="n")
     rendered = await unless_gone(request.receive, backend.call(render, body, request_id=request_id))
-    try:
-        asked = _peek_decoder.decode(body)
-    except msgspec.ValidationError as error:  # of `detach`: the rest the worker has looked at
-        refuse(400, str(error), param="detach")
+    if wrong:  # it is `detach`: the rest the worker has looked at
+        refuse(400, wrong, param="detach")
     work = _Generation(backend, kind, request_id, body, rendered)
     if asked.stream:
         return await work.stream(request, detach=bool(asked.detach))
     return await work.whole(request, detach=bool(asked.detach))
 
 
-def _check_count(body: bytes) -> None:
-    """Refuse here what a bridge would refuse in words of its own. Whatever else is wrong, the worker says."""
-    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        n = _count_decoder.decode(body).n
-        if n is not None and not 1 <= n <= MAX_N:
-            refuse(400, f"n must be from 1 to {MAX_N}", param="n")
+def _peek(body: bytes) -> tuple[_Peek, str]:
+    """What is read here, and why it cannot be."""
+    try:
+        return _peek_decoder.decode(body), ""
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return _Peek(), str(error)
 
 
 class _Generation:

@@ -25,6 +25,7 @@ from gateway.streams import DONE
 from producer.replay import Event
 from schemas.generate import (
     GENERATE,
+    MAX_N,
     GenerateChoice,
     GenerateChunk,
     GenerateRequest,
@@ -48,7 +49,7 @@ _context_decoder = msgspec.json.Decoder(_Context)
 
 
 class _Sampling(msgspec.Struct):
-    n: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
+    n: Annotated[int, msgspec.Meta(ge=1, le=MAX_N)] | None = None
     max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 

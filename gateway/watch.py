@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from gateway.errors import refuse
-from link.redis import UNREADABLE, Redis
-from producer.presence import LIVE_MS, now_ms
+from link.redis import UNREADABLE, Redis, now_ms
+from producer.presence import LIVE_MS
 from schemas.keys import Keys
 
 LOOK_S = 1.0

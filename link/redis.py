@@ -103,6 +103,17 @@ def connect(url: str, *, max_connections: int | None = None) -> Redis:
     return Redis.from_pool(pool)
 
 
+def time_ms(answer: tuple[int, int]) -> int:
+    """What TIME answered, in ms."""
+    seconds, micros = answer
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
+async def now_ms(redis: Redis) -> int:
+    """Redis' clock: whatever several processes compare is told by it."""
+    return time_ms(await redis.time())
+
+
 class Backoff:
     """Pauses between attempts: doubled each time up to a cap, each shortened by a random part."""
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from link.process import own_version
-from link.redis import Redis
+from link.redis import Redis, now_ms
 from schemas.keys import Keys
 from schemas.report import REPORT_TTL_MS, BridgeReport
 
@@ -41,11 +41,6 @@ class Presence:
 
     async def leave(self) -> None:
         await self.redis.hdel(self.names.bridges, self.token)
-
-
-async def now_ms(redis: Redis) -> int:
-    seconds, micros = await redis.time()
-    return int(seconds) * 1000 + int(micros) // 1000
 
 
 async def live_bridges(redis: Redis, names: Keys) -> list[BridgeReport]:

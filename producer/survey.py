@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from link.redis import NoPermissionError, Redis
+from link.redis import NoPermissionError, Redis, time_ms
 from producer.connection import config_of
 from producer.presence import LIVE_MS, decode_bridge
 from schemas import keys
@@ -124,7 +124,7 @@ async def look(redis: Redis, names: Keys) -> Survey:
     info = answers.of(found[1], dict, INFO) or {}
     members = answers.of(found[2], list, WORKERS) or ()
     bridges = answers.of(found[3], dict, BRIDGES) or {}
-    at_ms = int(now[0]) * 1000 + int(now[1]) // 1000
+    at_ms = time_ms(now)
     # Who was killed stays on the list for as long as no other worker lives.
     tokens = tuple(member.decode() for member, said_ms in members if said_ms >= at_ms - LIVE_MS)
     count, version = config_of(names, *config)

@@ -17,14 +17,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from link.redis import UNREACHABLE, Backoff, RedisError, ResponseError
+from link.redis import UNREACHABLE, Backoff, RedisError, ResponseError, now_ms
 from link.tasks import end, seen
 from schemas import keys
 from schemas.state import REQUEST_STATE_VERSION, RequestState
 from worker.batch import Batch, Rules
 from worker.core.coalesce import coalesce
-from worker.core.errors import ModelNotLoaded, RequestError, StateMismatch
-from worker.core.session import NO_ID, Entry, InternalError, Open, Outcome, Session
+from worker.core.errors import InternalError, ModelNotLoaded, RequestError, StateMismatch
+from worker.core.session import NO_ID, Entry, Open, Outcome, Session
 from worker.core.versions import read_request_state
 from worker.streams import LANES, Commands, Moved, Partition
 from worker.turns import Turns
@@ -572,7 +572,7 @@ class Drain:
             return
         self._last_sweep = now
         await self._look_for_loss()
-        redis_ms = await self.partition.now_ms()
+        redis_ms = await now_ms(self.partition.redis)
         self._scan_cursor, part = await self.partition.scan_open(self._scan_cursor)
         for id_, raw in part.items():
             try:

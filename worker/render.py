@@ -191,8 +191,7 @@ class Renderer:
     def _render_chat(self, body: bytes, request_id: str, limits: Limits) -> GenerateRequest:
         validate.check_chat(validate.decode(_chat_schema, body, limits))
         request = validate.decode(_chat, body, limits)
-        if request.n is not None and not 1 <= request.n <= validate.MAX_N:
-            raise RequestError(f"n must be from 1 to {validate.MAX_N}", param="n")
+        validate.check_count(request.n)
         model = self._lookup(request.model)
         template = self._template(model.name)
         kwargs = _template_kwargs(model, request)

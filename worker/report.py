@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from link.redis import UNREACHABLE, Redis, RedisError
+from link.redis import UNREACHABLE, Redis, RedisError, time_ms
 from schemas import keys
 from schemas.keys import Keys
 from schemas.report import REPORT_EVERY_S, REPORT_TTL_MS, ModelReport, WorkerReport
@@ -80,8 +80,8 @@ class Reporter:
                 pipe.hlen(self.names.open(number))
                 pipe.xinfo_groups(self.names.chunks(number))
                 pipe.xinfo_groups(self.names.bulk(number))
-            (seconds, micros), *found = await pipe.execute(raise_on_error=False)
-        now_ms = int(seconds) * 1000 + int(micros) // 1000
+            clock, *found = await pipe.execute(raise_on_error=False)
+        now_ms = time_ms(clock)
         self._started_ms = self._started_ms or now_ms
         models = tuple(self.models())
         if self.metrics is not None:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from schemas.keys import DEFAULT_PARTITIONS, PREFIX, Keys
-from worker.core.names import did_you_mean
 
 ENV_PREFIX = "DERENDER_"
 DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
@@ -110,16 +109,13 @@ class ModelSettings:
         if self.reasoning_parser is None and self.tool_call_parser is None:
             return
         from worker.core.choose import AUTO  # here: the verbs that serve no model do without the grammars
-        from worker.core.grammars import REASONING_NAMES, TOOL_NAMES
+        from worker.core.grammars import Kind, wrong_name
 
-        names = {"reasoning": REASONING_NAMES, "tool": TOOL_NAMES}
-        for name, kind, other in (("reasoning_parser", "reasoning", "tool"), ("tool_call_parser", "tool", "reasoning")):
+        fields: tuple[tuple[Kind, str], ...] = (("reasoning", "reasoning_parser"), ("tool", "tool_call_parser"))
+        for kind, name in fields:
             given = getattr(self, name)
-            if given is None or given in (AUTO, *names[kind]):
-                continue
-            wrong = f"is a {other} parser" if given in names[other] else "is not known"
-            meant = did_you_mean(given, names[kind])
-            raise SettingsError(f"{flag(name)} {given!r} {wrong}{meant}; derender parsers lists the names")
+            if given not in (None, AUTO) and (wrong := wrong_name(kind, given)):
+                raise SettingsError(f"{flag(name)} {given!r} {wrong}; derender parsers lists the names")
 
     def template_kwargs(self) -> dict[str, Any]:
         if self.default_chat_template_kwargs is None:

@@ -346,9 +346,6 @@ class Partition:
         next_cursor, part = await self.redis.hscan(self.names.open(self.number), cursor, count=100)
         return int(next_cursor), part
 
-    async def now_ms(self) -> int:
-        return await now_ms(self.redis)
-
     async def time_out(self, request_id: bytes, active_ms: int) -> None:
         """Ask for the end of an idle request, by way of its input stream like everything else."""
         await self.redis.xadd(
@@ -364,11 +361,6 @@ class Partition:
 
     async def release(self) -> None:
         await self._release([self.names.owner(self.number)], [self.token])
-
-
-async def now_ms(redis: Redis) -> int:
-    seconds, micros = await redis.time()
-    return int(seconds) * 1000 + int(micros) // 1000
 
 
 def state_versions(token: str) -> tuple[int, ...]:

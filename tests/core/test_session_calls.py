@@ -11,9 +11,9 @@ from tests.core.support import model as small_model
 from tests.core.test_session import MS, Run, context, entry, error_of, run, session
 from tests.events import chunk
 from worker.core.calls import derender_call
-from worker.core.errors import RequestError
+from worker.core.errors import InternalError, RequestError
 from worker.core.model import Limits, Model, ParserConfig
-from worker.core.session import InternalError, Outcome, Session, Signal
+from worker.core.session import Outcome, Session, Signal
 
 __all__ = ["run", "session"]
 

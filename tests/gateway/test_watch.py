@@ -9,8 +9,7 @@ from redis.asyncio import Redis
 
 from gateway.errors import HttpError
 from gateway.watch import WAIT_MS, Watch
-from link.redis import connect
-from producer.presence import now_ms
+from link.redis import connect, now_ms
 from schemas.keys import Keys
 
 NAMES = Keys()

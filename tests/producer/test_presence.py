@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 from redis.asyncio import Redis
 
-from producer.presence import LIVE_MS, Presence, live_bridges, live_workers, now_ms
+from link.redis import now_ms
+from producer.presence import LIVE_MS, Presence, live_bridges, live_workers
 from schemas.keys import Keys
 from schemas.report import REPORT_TTL_MS, BridgeReport
 

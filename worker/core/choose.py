@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from worker.core.errors import GrammarError
+from worker.core.grammars import Kind
 from worker.core.response_template import import_template
 
 AUTO = "auto"
-
-Kind = Literal["reasoning", "tool"]
 
 
 @dataclass(frozen=True)

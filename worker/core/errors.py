@@ -61,6 +61,20 @@ class ModelUnavailable(RequestError):
     type = "ServiceUnavailableError"
 
 
+class InternalError(RequestError):
+    """Our own fault: the step raised what it should not, or stored state cannot be read."""
+
+    code = 500
+    type = "InternalServerError"
+
+
+class IdleTooLong(RequestError):
+    """The engine went silent in the middle of a request."""
+
+    code = 504
+    type = "TimeoutError"
+
+
 class ModelNotLoaded(DerenderError):
     """Not an answer: the model has to be loaded first, then the same call works. load: does that."""
 

@@ -18,6 +18,12 @@ MAX_LITERAL = 60
 """Longest marker, in code points: what may be held back while a marker is incomplete."""
 
 
+KEY = r"""(?P<key>(?:[^"'>]|\b["']\b)*?)"""
+"""For the pattern of a tag: a key, which may have an apostrophe inside a word."""
+QUOTED_KEY = rf"""\s*["']?{KEY}["']?\s*"""
+"""A tag that is a key alone, with quotes around it or without."""
+
+
 def _literals(owner: str, field: str, literals: Iterable[str]) -> None:
     if isinstance(literals, str):
         raise GrammarError(f'{owner}.{field}: write a tuple of literals, ("{literals}",), not one string')

@@ -34,10 +34,10 @@ from worker.core.choose import AUTO
 from worker.core.compiled import from_portable
 from worker.core.detokenize import START, decode_pieces, flush, seed
 from worker.core.errors import GrammarError, RequestError
-from worker.core.grammars import REASONING_NAMES, TOOL_NAMES
+from worker.core.grammars import Kind as ParserKind
+from worker.core.grammars import wrong_name
 from worker.core.json_regions import ARGUMENTS
 from worker.core.model import Limits, Model, ParserConfig
-from worker.core.names import did_you_mean
 from worker.core.prepare import PreparedRequest, prepare
 from worker.core.step import derender_step
 
@@ -91,21 +91,20 @@ def inspect_call(models: Models, body: bytes, *, request_id: str, created: int, 
 
 def _check_names(parsers: ParserChoice) -> None:
     """Names as `derender worker` checks them, whether they come into effect or not. Raises RequestError."""
-    names = {"reasoning": REASONING_NAMES, "tool": TOOL_NAMES}
-    given = {"reasoning": parsers.reasoning_parser, "tool": parsers.tool_call_parser}
-    for kind, other in (("reasoning", "tool"), ("tool", "reasoning")):
-        name = given[kind]
-        if not name or name in names[kind]:
-            continue
+    given: tuple[tuple[ParserKind, str | None], ...] = (
+        ("reasoning", parsers.reasoning_parser),
+        ("tool", parsers.tool_call_parser),
+    )
+    for kind, name in given:
         if name == AUTO:
             raise RequestError(
                 f"{kind} parser auto: a worker that is started with it chooses by the chat template, once; here name a"
                 " parser, or take the model's own options",
                 param="parsers",
             )
-        wrong = f"is a {other} parser" if name in names[other] else "is not known"
-        message = f"{kind} parser {name[:100]!r} {wrong}{did_you_mean(name, names[kind])}; /v1/parsers lists the names"
-        raise RequestError(message, param="parsers")
+        if name and (wrong := wrong_name(kind, name)):
+            message = f"{kind} parser {name[:100]!r} {wrong}; /v1/parsers lists the names"
+            raise RequestError(message, param="parsers")
 
 
 def trace(

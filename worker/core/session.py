@@ -35,7 +35,7 @@ from schemas.request import RequestContext
 from schemas.state import REQUEST_STATE_VERSION, RequestState, StreamState
 from worker.core import prepare, step, validate
 from worker.core.calls import Models, derender_call
-from worker.core.errors import RequestError, SchemaError, cut
+from worker.core.errors import IdleTooLong, RequestError, SchemaError, cut
 from worker.core.inspect import inspect_call
 from worker.core.model import Limits
 from worker.core.prepare import PreparedRequest
@@ -112,20 +112,6 @@ class Outcome:
     tokens: int = 0
     unknown: int = 0
     private: bool = False
-
-
-class InternalError(RequestError):
-    """Our own fault: the step raised what it should not, or stored state cannot be read."""
-
-    code = 500
-    type = "InternalServerError"
-
-
-class IdleTooLong(RequestError):
-    """The engine went silent in the middle of a request."""
-
-    code = 504
-    type = "TimeoutError"
 
 
 class Answer(Protocol):

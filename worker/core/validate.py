@@ -102,6 +102,11 @@ def check_chat(request: ChatRequest) -> None:
     _check_stop(request.stop)
 
 
+def check_count(n: int | None) -> None:
+    if n is not None and not 1 <= n <= MAX_N:
+        raise RequestError(f"n must be from 1 to {MAX_N}", param="n")
+
+
 def check_completion(request: CompletionRequest) -> None:
     """Rules within a completion request (E6)."""
     if not request.prompt and not request.prompt_embeds:
@@ -110,8 +115,7 @@ def check_completion(request: CompletionRequest) -> None:
         raise RequestError("logprobs must be -1 or at least 0", param="logprobs")
     if request.logprob_token_ids and request.logprobs is None:
         raise RequestError("logprob_token_ids needs logprobs", param="logprob_token_ids")
-    if request.n is not None and not 1 <= request.n <= MAX_N:
-        raise RequestError(f"n must be from 1 to {MAX_N}", param="n")
+    check_count(request.n)
     _check_stream_options(request)
     _check_stop(request.stop)
 

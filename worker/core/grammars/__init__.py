@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Literal
+
 from worker.core.errors import GrammarError
 from worker.core.grammar import Messages, Reasoning, Tools
 from worker.core.grammars import (
@@ -41,6 +44,9 @@ from worker.core.grammars import (
     think,
     xlam,
 )
+from worker.core.names import did_you_mean
+
+Kind = Literal["reasoning", "tool"]
 
 REASONING: dict[str, Reasoning | Messages] = {
     "cohere_command3": cohere.REASONING3,
@@ -149,6 +155,18 @@ TEMPLATE_DRIVEN = ("beam", "hf")
 
 REASONING_NAMES = tuple(sorted((*REASONING, *TEMPLATE_DRIVEN)))
 TOOL_NAMES = tuple(sorted((*TOOLS, *TEMPLATE_DRIVEN)))
+
+
+NAMES: Mapping[Kind, tuple[str, ...]] = {"reasoning": REASONING_NAMES, "tool": TOOL_NAMES}
+
+
+def wrong_name(kind: Kind, name: str) -> str | None:
+    """How a message about a name that is no parser of this kind goes on; None: it is one."""
+    if name in NAMES[kind]:
+        return None
+    other: Kind = "tool" if kind == "reasoning" else "reasoning"
+    wrong = f"is a {other} parser" if name in NAMES[other] else "is not known"
+    return wrong + did_you_mean(name, NAMES[kind])
 
 
 def reasoning_grammar(name: str) -> Reasoning | Messages:

@@ -3,7 +3,7 @@
 Source: chat templates and encoding notes of the models. `｜` is U+FF5C, `▁` is U+2581.
 """
 
-from worker.core.grammar import Header, Json, Params, Reasoning, Tools
+from worker.core.grammar import KEY, Header, Json, Params, Reasoning, Tools
 
 REASONING_V3 = Reasoning(
     source="chat template of DeepSeek-V3.1", start="content", switches=("thinking", "enable_thinking")
@@ -55,7 +55,7 @@ def _dsml(source: str, sections: tuple[str, ...], word: str) -> Tools:
             open=f"<｜DSML｜{word}parameter",
             until=">",
             close=f"</｜DSML｜{word}parameter>",
-            pattern=r"""\s*name=["']?(?P<key>(?:[^"'>]|\b["']\b)*?)["']?(?:\s+string=["']?(?P<type>true|false)["']?)?\s*""",
+            pattern=rf"""\s*name=["']?{KEY}["']?(?:\s+string=["']?(?P<type>true|false)["']?)?\s*""",
             typing="attribute",
             untyped="json",
             json_body=True,

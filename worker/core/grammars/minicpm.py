@@ -3,7 +3,7 @@
 Source: chat templates of MiniCPM5 and MiniCPM-V-4.5.
 """
 
-from worker.core.grammar import Header, Params, Reasoning, Tools
+from worker.core.grammar import QUOTED_KEY, Header, Params, Reasoning, Tools
 
 REASONING_V = Reasoning(
     source="chat template of MiniCPM-V-4.5", switches=("enable_thinking",), tool_ends=True, newlines=True
@@ -18,7 +18,7 @@ TOOLS = Tools(
         open="<param name=",
         until=">",
         close="</param>",
-        pattern=r"""\s*["']?(?P<key>(?:[^"'>]|\b["']\b)*?)["']?\s*""",
+        pattern=QUOTED_KEY,
         trim="strip",
         xml=True,
     ),

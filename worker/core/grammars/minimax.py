@@ -3,7 +3,7 @@
 Source: chat templates of MiniMax-M2 and MiniMax-M3.
 """
 
-from worker.core.grammar import Elements, Header, Params, Reasoning, Tools
+from worker.core.grammar import QUOTED_KEY, Elements, Header, Params, Reasoning, Tools
 
 REASONING = Reasoning(source="chat template of MiniMax-M2", tool_ends=True)
 
@@ -18,7 +18,7 @@ TOOLS = Tools(
         open="<parameter name=",
         until=">",
         close="</parameter>",
-        pattern=r"""\s*["']?(?P<key>(?:[^"'>]|\b["']\b)*?)["']?\s*""",
+        pattern=QUOTED_KEY,
     ),
 )
 

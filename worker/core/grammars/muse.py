@@ -5,13 +5,13 @@ Source: chat templates of Muse-Spark-1 and Muse-Glimmer. The recipient runs the 
 
 from dataclasses import replace
 
-from worker.core.grammar import Header, Messages, Params, Tools
+from worker.core.grammar import KEY, Header, Messages, Params, Tools
 
 _PARAMS = Params(
     open="<atem:parameter",
     until=">",
     close="</atem:parameter>",
-    pattern=r""".*?\bname=(?P<quote>["']?)(?P<key>(?:[^"'>]|\b["']\b)*?)(?P=quote)(?:\s.*)?""",
+    pattern=rf""".*?\bname=(?P<quote>["']?){KEY}(?P=quote)(?:\s.*)?""",
     untyped="json",
 )
 

@@ -4,7 +4,7 @@ Source: chat template of Step-3. `｜` is U+FF5C. The tags around an invoke carr
 section's other text.
 """
 
-from worker.core.grammar import Header, Params, Reasoning, Tools
+from worker.core.grammar import QUOTED_KEY, Header, Params, Reasoning, Tools
 
 REASONING = Reasoning(source="chat template of Step-3")
 
@@ -19,7 +19,7 @@ TOOLS = Tools(
         open="<steptml:parameter name=",
         until=">",
         close="</steptml:parameter>",
-        pattern=r"""\s*["']?(?P<key>(?:[^"'>]|\b["']\b)*?)["']?\s*""",
+        pattern=QUOTED_KEY,
         trim="strip",
     ),
     atoms=("<｜tool_call_begin｜>", "<｜tool_call_end｜>", "<｜tool_sep｜>"),
